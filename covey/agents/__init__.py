@@ -1,0 +1,16 @@
+"""The algorithms, by name. A new one is a file beside this and a line in REGISTRY."""
+
+from covey.agent import Entry
+from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
+from covey.errors import unknown
+
+REGISTRY: dict[str, Entry] = {
+    "td3": Entry(TD3Config, TD3Hyper, TD3_SPACE, TD3, "twin delayed deterministic policy gradient"),
+}
+
+
+def entry(name: str) -> Entry:
+    """The registered algorithm, or an error with the nearest names."""
+    if name not in REGISTRY:
+        raise unknown("agent", name, REGISTRY)
+    return REGISTRY[name]

@@ -1,0 +1,195 @@
+"""The command line: one verb per intention, each a thin call into `covey.run`."""
+
+import importlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from covey.errors import CoveyError, require, unknown
+
+USAGE = """\
+covey: train continuous-control agents in one compiled JAX program
+
+  covey train AGENT [--env ENV] [options]     train; --help lists every option of that agent
+  covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
+  covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
+  covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
+  covey envs                                  the environments
+  covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
+
+  --plugin MODULE   import a module first, which registers environments, networks or agents of your own
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        arguments = _import_plugins(list(arguments))
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            print(USAGE, end="")
+            return 0 if arguments else 2
+        if arguments[0] == "--version":
+            return _version()
+        if arguments[0] not in VERBS:
+            raise unknown("command", arguments[0], VERBS)
+        VERBS[arguments[0]](arguments[1:])
+        return 0
+    except CoveyError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def entry() -> None:
+    """The `covey` command."""
+    sys.exit(main())
+
+
+def _version() -> int:
+    from covey import __version__
+
+    print(__version__)
+    return 0
+
+
+def _import_plugins(arguments: list[str]) -> list[str]:
+    sys.path.insert(0, str(Path.cwd()))
+    while "--plugin" in arguments:
+        at = arguments.index("--plugin")
+        require(at + 1 < len(arguments), "--plugin needs the name of a module.")
+        name = arguments[at + 1]
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise CoveyError(f"The plugin {name!r} can't be imported: {error}.") from error
+        del arguments[at : at + 2]
+    return arguments
+
+
+def _first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]]:
+    require(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
+    return arguments[0], arguments[1:]
+
+
+def _take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
+    """The value of a flag that must be known before the others can be parsed, and the other arguments."""
+    if flag not in arguments:
+        return None, arguments
+    at = arguments.index(flag)
+    require(at + 1 < len(arguments), f"{flag} needs a value.")
+    return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
+
+
+def _parse(kind: Any, arguments: list[str], prog: str, default: Any = None) -> Any:
+    options = {} if default is None else {"default": default}
+    return tyro.cli(kind, args=arguments, prog=prog, **options)
+
+
+def _train(arguments: list[str]) -> None:
+    from covey.run.api import start
+    from covey.run.config import config_type, default_config, load_config
+    from covey.run.progress import Reporter
+
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
+        return _agents([])
+    name, arguments = _first(arguments, "an agent", "covey train td3 --env pendulum")
+    file, arguments = _take(arguments, "--config")
+    out, arguments = _take(arguments, "--out")
+    default = load_config(Path(file)) if file else default_config(name)
+    require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
+    config = _parse(config_type(name), arguments, f"covey train {name}", default)
+    start(config, Path(out) if out else None, Reporter())
+
+
+def _resume(arguments: list[str]) -> None:
+    from covey.run.api import load, resume
+    from covey.run.config import config_type
+    from covey.run.progress import Reporter
+
+    path, arguments = _first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
+    old = load(path).config
+    new = _parse(config_type(old.algorithm), arguments, f"covey resume {path}", old) if arguments else None
+    resume(Path(path), new, Reporter())
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Judges the best policy of a run on start states that training never saw."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    episodes: int = 100
+    """Episodes to run."""
+    seed: int = 0
+    """Seed of the start states."""
+
+
+def _eval(arguments: list[str]) -> None:
+    from covey.run.api import load, summary
+    from covey.run.folder import replace_text, writing
+
+    options = _parse(EvalOptions, arguments, "covey eval")
+    run = load(options.run)
+    result = run.evaluate(options.episodes, options.seed)
+    file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
+    with writing(run.path):
+        replace_text(file, json.dumps(summary(result), indent=2) + "\n")
+    print(f"{run.config.algorithm} on {run.config.env}: {result}\nper episode: {file}")
+
+
+@dataclass(frozen=True)
+class PlotOptions:
+    """Draws a metric of one or more runs over environment steps."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path | None = None
+    """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
+    metric: str = "eval/return"
+    """The metric, as it is called in metrics.jsonl."""
+
+
+def _plot(arguments: list[str]) -> None:
+    from covey.run.folder import writing
+    from covey.run.plots import plot_curves
+
+    options = _parse(PlotOptions, arguments, "covey plot")
+    single = len(options.runs) == 1
+    out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
+    with writing(out.parent):
+        plot_curves(list(options.runs), out, options.metric)
+    print(f"{out}\n{out.with_suffix('.csv')}")
+
+
+def _envs(arguments: list[str]) -> None:
+    from covey import envs
+
+    require(not arguments, f"`covey envs` takes no arguments, not {' '.join(arguments)}.")
+    for name in envs.names():
+        spec = envs.make(name).spec
+        sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
+        print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
+
+
+def _agents(arguments: list[str]) -> None:
+    from covey import agents
+
+    require(len(arguments) <= 1, f"`covey agents` takes one agent, not {' '.join(arguments)}.")
+    for name in arguments or agents.REGISTRY:
+        entry = agents.entry(name)
+        print(f"{name}: {entry.summary}")
+        for field, value in entry.hyper()._asdict().items():
+            space = getattr(entry.space, field)
+            print(f"  --hyper.{field.replace('_', '-'):<22}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
+
+
+VERBS = {"train": _train, "resume": _resume, "eval": _eval, "plot": _plot, "envs": _envs, "agents": _agents}

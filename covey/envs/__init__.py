@@ -1,0 +1,59 @@
+"""Environments by name. `ENVS` holds those that come with covey; `register` adds your own."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from covey.envs.base import Env, Outcome
+from covey.envs.builtin.cartpole_swingup import CartpoleSwingup
+from covey.envs.builtin.mountaincar import MountainCar
+from covey.envs.builtin.pendulum import Pendulum
+from covey.envs.builtin.point import Point
+from covey.envs.builtin.pointmaze import PointMaze
+from covey.envs.builtin.reacher import Reacher
+from covey.errors import CoveyError, require, unknown
+
+__all__ = ["ENVS", "Env", "EnvEntry", "Outcome", "make", "names", "register"]
+
+
+class EnvEntry(NamedTuple):
+    """How to make an environment, and what it is in one line."""
+
+    make: Callable[[], Env]
+    summary: str
+
+
+ENVS: dict[str, EnvEntry] = {}
+
+
+def register(name: str, factory: Callable[[], Env], summary: str) -> None:
+    """Adds an environment under a new name. A colon is kept for adapters to other libraries."""
+    require(name not in ENVS, f"There is already an environment called {name!r}. Choose another name.")
+    require(bool(name) and ":" not in name, f"{name!r} can't name an environment: use a word without a colon.")
+    ENVS[name] = EnvEntry(factory, summary)
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` knows, in alphabetical order."""
+    return tuple(sorted(ENVS))
+
+
+def make(name: str) -> Env:
+    """The environment of that name."""
+    if name in ENVS:
+        return ENVS[name].make()
+    library, colon, _ = name.partition(":")
+    if colon:
+        raise CoveyError(
+            f"{name!r} asks for an adapter to {library!r}, which this version of covey doesn't have. "
+            f"It has: {', '.join(names())}."
+        )
+    raise unknown("environment", name, ENVS)
+
+
+register("pendulum", Pendulum, "Swing a pendulum up and hold it there (Gymnasium's Pendulum-v1).")
+register("mountaincar", MountainCar, "Drive a weak car out of a valley (Gymnasium's MountainCarContinuous-v0).")
+register("cartpole-swingup", CartpoleSwingup, "Swing up a pole by moving its cart, and balance it.")
+register("reacher", Reacher, "Bring the tip of a two-link arm to a random goal.")
+register("point", Point, "Move a point to a random goal: learned within seconds.")
+register("point-free", lambda: Point(goal=False), "Move a point with no goal and no reward: for skill discovery.")
+register("pointmaze", PointMaze, "Move a point around a wall to a goal behind it.")

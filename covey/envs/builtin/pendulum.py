@@ -1,0 +1,90 @@
+"""Pendulum: Gymnasium's Pendulum-v1."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Outcome
+from covey.envs.builtin.canvas import ACCENT, INK, PAPER, RULE, SHADE, Canvas
+from covey.types import Array, Descriptor, EnvSpec, Key
+
+
+class PendulumState(NamedTuple):
+    """The angle in [-pi, pi] (0 is upright, positive is anticlockwise) and its velocity in radians per second."""
+
+    angle: Array
+    velocity: Array
+
+
+@dataclass(frozen=True)
+class Pendulum:
+    """Swing a pendulum up and hold it upright, with a torque too weak to lift it at once.
+
+    Observation: cos(angle), sin(angle), velocity (up to 8).
+    Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), of the state that the action was taken in.
+    Descriptor: the position of the tip, x to the right and y upwards.
+    Reference: Gymnasium, Pendulum-v1 (dynamics, reward, starts and the limit of 200 steps are the same).
+    """
+
+    gravity: float = 10.0
+    mass: float = 1.0
+    length: float = 1.0
+    max_torque: float = 2.0
+    max_speed: float = 8.0
+    dt: float = 0.05
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            obs_size=3,
+            action_size=1,
+            episode_length=200,
+            action_low=(-self.max_torque,),
+            action_high=(self.max_torque,),
+            descriptor=Descriptor(
+                ("x", "y"), low=(-self.length, -self.length), high=(self.length, self.length), reduce="mean"
+            ),
+            frames_per_second=1.0 / self.dt,
+        )
+
+    def reset(self, key: Key) -> tuple[PendulumState, Array]:
+        key_angle, key_velocity = jax.random.split(key)
+        angle = jax.random.uniform(key_angle, (), jnp.float32, -math.pi, math.pi)
+        velocity = jax.random.uniform(key_velocity, (), jnp.float32, -1.0, 1.0)
+        state = PendulumState(angle, velocity)
+        return state, self._observe(state)
+
+    def step(self, state: PendulumState, action: Array, key: Key) -> tuple[PendulumState, Outcome]:
+        torque = self.max_torque * jnp.clip(action[0], -1.0, 1.0)
+        reward = -(state.angle**2 + 0.1 * state.velocity**2 + 0.001 * torque**2)
+        weight = 3.0 * self.gravity / (2.0 * self.length) * jnp.sin(state.angle)
+        drive = 3.0 / (self.mass * self.length**2) * torque
+        velocity = jnp.clip(state.velocity + (weight + drive) * self.dt, -self.max_speed, self.max_speed)
+        state = PendulumState(_wrap(state.angle + velocity * self.dt), velocity)
+        return state, Outcome(self._observe(state), reward, jnp.zeros((), bool))
+
+    def descriptor(self, state: PendulumState) -> Array:
+        return self.length * jnp.stack([-jnp.sin(state.angle), jnp.cos(state.angle)])
+
+    def frame(self, state: PendulumState) -> np.ndarray:
+        length, angle = self.length, float(state.angle)
+        tip = (-length * math.sin(angle), length * math.cos(angle))
+        canvas = Canvas(256, (-1.35 * length, -1.35 * length), (1.35 * length, 1.35 * length))
+        canvas.circle((0.0, 0.0), length, outline=SHADE, fill=PAPER, thickness=0.02 * length)
+        canvas.line([(0.0, 0.94 * length), (0.0, 1.06 * length)], 0.02 * length, RULE)
+        canvas.line([(0.0, 0.0), tip], 0.09 * length, INK)
+        canvas.circle((0.0, 0.0), 0.08 * length, INK)
+        canvas.circle(tip, 0.15 * length, ACCENT)
+        return canvas.pixels()
+
+    def _observe(self, state: PendulumState) -> Array:
+        return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.velocity])
+
+
+def _wrap(angle: Array) -> Array:
+    """The same angle in [-pi, pi]: Gymnasium lets it grow, which would cost float32 its precision."""
+    return angle - 2.0 * math.pi * jnp.round(angle / (2.0 * math.pi))

@@ -1,0 +1,116 @@
+"""Point: a point mass in a square arena, with or without a goal."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Outcome
+from covey.envs.builtin.canvas import ACCENT, PAPER, RULE, SHADE, Canvas
+from covey.types import Array, Descriptor, EnvSpec, Key
+
+RADIUS = 0.5
+"""How large a point is drawn."""
+
+
+class PointState(NamedTuple):
+    """Position, velocity per second, and the goal (zeros where there is none): each [2]."""
+
+    position: Array
+    velocity: Array
+    goal: Array
+
+
+@dataclass(frozen=True)
+class Point:
+    """Move a point from the middle of a square arena to a goal drawn at every start; or, with `goal=False`, anywhere.
+
+    The action is a velocity, which the point follows with some delay; at a wall it stops.
+    Observation: position / arena, velocity / max_speed and, with a goal, the vector to the goal / arena.
+    Reward: -distance(point, goal) / arena, or 0 without a goal.
+    Descriptor: the position.
+    Reference: the point mass of skill discovery (e.g. Eysenbach et al. 2019); the constants are our own.
+    """
+
+    goal: bool = True
+    arena: float = 10.0
+    max_speed: float = 5.0
+    response: float = 0.3
+    dt: float = 0.1
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            obs_size=6 if self.goal else 4,
+            action_size=2,
+            episode_length=50,
+            action_low=(-self.max_speed, -self.max_speed),
+            action_high=(self.max_speed, self.max_speed),
+            descriptor=Descriptor(("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena)),
+            frames_per_second=1.0 / self.dt,
+        )
+
+    def reset(self, key: Key) -> tuple[PointState, Array]:
+        key_position, key_goal = jax.random.split(key)
+        position = self.arena * jax.random.uniform(key_position, (2,), jnp.float32, -0.05, 0.05)
+        goal = velocity = jnp.zeros((2,), jnp.float32)
+        if self.goal:
+            goal = self.arena * jax.random.uniform(key_goal, (2,), jnp.float32, -0.9, 0.9)
+        state = PointState(position, velocity, goal)
+        return state, self._observe(state)
+
+    def step(self, state: PointState, action: Array, key: Key) -> tuple[PointState, Outcome]:
+        velocity = follow(state.velocity, action, self.max_speed, self.response)
+        ahead = state.position + self.dt * velocity
+        position = jnp.clip(ahead, -self.arena, self.arena)
+        velocity = jnp.where(position == ahead, velocity, 0.0)
+        state = PointState(position, velocity, state.goal)
+        return state, Outcome(self._observe(state), self._reward(state), jnp.zeros((), bool))
+
+    def descriptor(self, state: PointState) -> Array:
+        return state.position
+
+    def frame(self, state: PointState) -> np.ndarray:
+        canvas = draw_arena(self.arena)
+        canvas.line([(-0.5, 0.0), (0.5, 0.0)], 0.1, SHADE)
+        canvas.line([(0.0, -0.5), (0.0, 0.5)], 0.1, SHADE)
+        if self.goal:
+            canvas.goal((float(state.goal[0]), float(state.goal[1])), 0.9)
+        draw_point(canvas, state.position, state.velocity)
+        return canvas.pixels()
+
+    def _reward(self, state: PointState) -> Array:
+        if not self.goal:
+            return jnp.zeros((), jnp.float32)
+        return -jnp.sqrt(jnp.sum((state.goal - state.position) ** 2)) / self.arena
+
+    def _observe(self, state: PointState) -> Array:
+        parts = [state.position / self.arena, state.velocity / self.max_speed]
+        if self.goal:
+            parts.append((state.goal - state.position) / self.arena)
+        return jnp.concatenate(parts)
+
+
+def follow(velocity: Array, action: Array, max_speed: float, response: float) -> Array:
+    """The velocity, moved part of the way towards the one that the action asks for."""
+    return velocity + response * (max_speed * jnp.clip(action, -1.0, 1.0) - velocity)
+
+
+def draw_arena(arena: float) -> Canvas:
+    """An empty arena. Its walls stand where a point touches them with its rim."""
+    edge, frame = arena + RADIUS, 0.2
+    outside = edge + 2.0 * frame
+    canvas = Canvas(256, (-outside, -outside), (outside, outside))
+    canvas.rectangle((-edge - frame, -edge - frame), (edge + frame, edge + frame), RULE)
+    canvas.rectangle((-edge, -edge), (edge, edge), PAPER)
+    return canvas
+
+
+def draw_point(canvas: Canvas, position: Array, velocity: Array) -> None:
+    """A point, with a tail that shows where it comes from."""
+    x, y = float(position[0]), float(position[1])
+    tail = (x - 0.3 * float(velocity[0]), y - 0.3 * float(velocity[1]))
+    canvas.line([tail, (x, y)], 0.3, RULE)
+    canvas.circle((x, y), RADIUS, ACCENT)

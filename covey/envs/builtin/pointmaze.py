@@ -1,0 +1,148 @@
+"""PointMaze: a point mass, walls, and a goal behind them."""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Outcome
+from covey.envs.builtin.canvas import RULE, SHADE, Canvas
+from covey.envs.builtin.point import RADIUS, draw_arena, draw_point, follow
+from covey.errors import require
+from covey.types import Array, Descriptor, EnvSpec, Key
+
+
+class Box(NamedTuple):
+    """A rectangle along the axes."""
+
+    x_low: float
+    y_low: float
+    x_high: float
+    y_high: float
+
+    def overlaps(self, other: "Box") -> bool:
+        across = self.x_low < other.x_high and other.x_low < self.x_high
+        return across and self.y_low < other.y_high and other.y_low < self.y_high
+
+    def touches(self, other: "Box") -> bool:
+        across = self.x_low <= other.x_high and other.x_low <= self.x_high
+        return across and self.y_low <= other.y_high and other.y_low <= self.y_high
+
+
+_WALLS = (Box(x_low=-10.0, y_low=-1.0, x_high=3.0, y_high=1.0),)
+_START = Box(x_low=-9.0, y_low=-8.5, x_high=-6.0, y_high=-5.5)
+
+
+class PointMazeState(NamedTuple):
+    """Position and velocity per second: each [2]."""
+
+    position: Array
+    velocity: Array
+
+
+@dataclass(frozen=True)
+class PointMaze:
+    """Move a point around a wall to the goal behind it. Heading straight for the goal ends at the wall.
+
+    The point moves as in `Point`. `walls` are where its centre can't go: they include its radius. It may slide along
+    their edges, so walls that meet must overlap, or it would slip between them.
+    Observation: position / arena, velocity / max_speed.
+    Reward: -distance(point, goal) / arena, and a bonus on arrival, which ends the episode.
+    Descriptor: the position.
+    Reference: the U-maze of Duan et al. 2016; dynamics, sizes and costs are our own.
+    """
+
+    walls: tuple[Box, ...] = _WALLS
+    start: Box = _START
+    goal: tuple[float, float] = (-7.0, 6.5)
+    goal_radius: float = 1.0
+    bonus: float = 50.0
+    arena: float = 10.0
+    max_speed: float = 5.0
+    response: float = 0.3
+    dt: float = 0.1
+
+    def __post_init__(self):
+        goal = Box(*self.goal, *self.goal)
+        for wall in self.walls:
+            require(
+                not self.start.overlaps(wall), f"The start {self.start} overlaps the wall {wall}: move one of them."
+            )
+            require(not goal.overlaps(wall), f"The goal {self.goal} lies inside the wall {wall}: move one of them.")
+        for wall, other in combinations(self.walls, 2):
+            seam = wall.touches(other) and not wall.overlaps(other)
+            require(not seam, f"A point could slip between {wall} and {other}: let these walls overlap.")
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            obs_size=4,
+            action_size=2,
+            episode_length=200,
+            action_low=(-self.max_speed, -self.max_speed),
+            action_high=(self.max_speed, self.max_speed),
+            descriptor=Descriptor(("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena)),
+            frames_per_second=2.0 / self.dt,
+        )
+
+    def reset(self, key: Key) -> tuple[PointMazeState, Array]:
+        low, high = jnp.array(self.start[:2], jnp.float32), jnp.array(self.start[2:], jnp.float32)
+        position = jax.random.uniform(key, (2,), jnp.float32, low, high)
+        state = PointMazeState(position, jnp.zeros((2,), jnp.float32))
+        return state, self._observe(state)
+
+    def step(self, state: PointMazeState, action: Array, key: Key) -> tuple[PointMazeState, Outcome]:
+        velocity = follow(state.velocity, action, self.max_speed, self.response)
+        ahead = state.position + self.dt * velocity
+        position = self._slide(state.position, ahead)
+        velocity = jnp.where(position == ahead, velocity, 0.0)
+        state = PointMazeState(position, velocity)
+        distance = jnp.sqrt(jnp.sum((position - jnp.array(self.goal, jnp.float32)) ** 2))
+        terminated = distance < self.goal_radius
+        reward = jnp.where(terminated, self.bonus, 0.0) - distance / self.arena
+        return state, Outcome(self._observe(state), reward, terminated)
+
+    def descriptor(self, state: PointMazeState) -> Array:
+        return state.position
+
+    def frame(self, state: PointMazeState) -> np.ndarray:
+        canvas = draw_arena(self.arena)
+        x_low, y_low, x_high, y_high = self.start
+        canvas.rectangle((x_low - RADIUS, y_low - RADIUS), (x_high + RADIUS, y_high + RADIUS), SHADE, rounding=RADIUS)
+        for wall in self.walls:
+            _draw_wall(canvas, wall, self.arena)
+        canvas.goal(self.goal, self.goal_radius)
+        draw_point(canvas, state.position, state.velocity)
+        return canvas.pixels()
+
+    def _slide(self, position: Array, ahead: Array) -> Array:
+        """Moves along x and then along y, each up to the first wall: nothing is crossed, however fast or thin."""
+        x_low, y_low, x_high, y_high = jnp.array(self._barriers(), jnp.float32).reshape(-1, 4).T
+        x = _advance(position[0], ahead[0], x_low, x_high, (y_low < position[1]) & (position[1] < y_high), self.arena)
+        y = _advance(position[1], ahead[1], y_low, y_high, (x_low < x) & (x < x_high), self.arena)
+        return jnp.stack([x, y])
+
+    def _barriers(self) -> list[list[float]]:
+        """The walls, without an end where they meet the arena's edge: the point slides along that edge too."""
+        return [[v if abs(v) < self.arena else math.copysign(math.inf, v) for v in wall] for wall in self.walls]
+
+    def _observe(self, state: PointMazeState) -> Array:
+        return jnp.concatenate([state.position / self.arena, state.velocity / self.max_speed])
+
+
+def _advance(here: Array, ahead: Array, low: Array, high: Array, in_the_way: Array, arena: float) -> Array:
+    """How far one coordinate gets between the walls [low, high] that stand in its way."""
+    ceiling = jnp.min(jnp.where(in_the_way & (here <= low), low, arena), initial=arena)
+    floor = jnp.max(jnp.where(in_the_way & (here >= high), high, -arena), initial=-arena)
+    return jnp.clip(ahead, floor, ceiling)
+
+
+def _draw_wall(canvas: Canvas, wall: Box, arena: float) -> None:
+    """Draws a wall without the point's radius, joined to the arena's edge where it reaches that."""
+    low = [v - RADIUS if v <= -arena else v + RADIUS for v in (wall.x_low, wall.y_low)]
+    high = [v + RADIUS if v >= arena else v - RADIUS for v in (wall.x_high, wall.y_high)]
+    canvas.rectangle((low[0], low[1]), (high[0], high[1]), RULE)

@@ -1,0 +1,1 @@
+"""Networks, optimisers and statistics: what agents are built of."""

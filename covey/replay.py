@@ -1,0 +1,119 @@
+"""Replay: a time-major ring of streams that stores each observation once."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from covey.agent import SamplePlan
+from covey.errors import require
+from covey.types import Array, Step
+
+
+class Record(NamedTuple):
+    """One environment step, [T, N, ...]. `last`: `obs` is the final observation of an episode, and nothing follows.
+
+    `reward` and `terminated` are what the action led to. The record after a `last` one opens a new episode.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    last: Array
+    extras: dict[str, Array]
+
+
+class ReplayState(NamedTuple):
+    """`data` [slots, rows, streams, width]; `written` counts the rows ever written, the same for every slot.
+
+    A slot is a member of a population. The counter is one shared scalar: with one per member, a write under `vmap`
+    would become a scatter.
+    """
+
+    data: Array
+    written: Array
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How records lie in memory: `rows` steps of `streams` environments, each record one flat row of float32.
+
+    One row per record keeps a write one slice update and a draw one gather. Writing costs the rows written, never
+    the capacity, as long as the caller donates the state.
+    """
+
+    rows: int
+    streams: int
+    obs_size: int
+    action_size: int
+    extras: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.obs_size + self.action_size + 3 + sum(size for _, size in self.extras)
+
+    def check(self, plan: SamplePlan, unroll: int, warmup_rows: int) -> None:
+        """Raises a CoveyError where this replay could not serve the plan."""
+        need = plan.window + 1
+        require(
+            self.rows >= max(need, unroll),
+            f"The replay holds {self.rows} steps of each of {self.streams} environments, but a window of "
+            f"{plan.window} needs {need} steps and one collection writes {unroll}. "
+            f"Raise --capacity to at least {max(need, unroll) * self.streams}.",
+        )
+        require(self.rows % unroll == 0, f"{self.rows} replay rows are not a multiple of the {unroll} written at once.")
+        require(
+            warmup_rows >= need,
+            f"After the warm-up the replay holds {warmup_rows} steps of each of {self.streams} environments, but the "
+            f"first update draws windows of {plan.window}, which needs {need}. Raise --warmup to at least "
+            f"{need * self.streams}.",
+        )
+
+    def init(self, slots: int) -> ReplayState:
+        data = jnp.zeros((slots, self.rows, self.streams, self.width), jnp.float32)
+        return ReplayState(data, jnp.zeros((), jnp.int32))
+
+    def add(self, state: ReplayState, records: Record, slot: Array | int = 0) -> ReplayState:
+        """The state with records [T, streams, ...] written to one slot; T must divide `rows`."""
+        columns = [records.obs, records.action, records.reward[..., None]]
+        columns += [records.terminated[..., None], records.last[..., None]]
+        columns += [records.extras[name].reshape(*records.reward.shape, size) for name, size in self.extras]
+        block = jnp.concatenate([c.astype(jnp.float32) for c in columns], axis=-1)
+        start = (slot, state.written % self.rows, 0, 0)
+        data = jax.lax.dynamic_update_slice(state.data, block[None], start)
+        return ReplayState(data, state.written + block.shape[0])
+
+    def sample(self, state: ReplayState, plan: SamplePlan, bits: Array, slot: Array | int = 0) -> Step:
+        """Windows [B, T] whose starts are uniform over the stored records, from random bits [B] (uint32).
+
+        A start that closes an episode is returned with `valid` 0, and a window stops being valid where its episode
+        ends. No window reaches past the newest record.
+        """
+        size = jnp.minimum(state.written, self.rows)
+        starts = (size - plan.window) * self.streams
+        index = (bits % starts.astype(jnp.uint32)).astype(jnp.int32)
+        row, stream = index // self.streams, index % self.streams
+        offsets = jnp.arange(plan.window + 1, dtype=jnp.int32)
+        row = (state.written - size + row[:, None] + offsets[None]) % self.rows
+        flat = state.data.reshape(-1, self.width)
+        place = (slot * self.rows + row) * self.streams + stream[:, None]
+        return self._step(flat.at[place].get(mode="promise_in_bounds"))
+
+    def _step(self, window: Array) -> Step:
+        """Rows [B, T + 1, width] as T steps."""
+        names = ["obs", "action", "reward", "terminated", "last", *(name for name, _ in self.extras)]
+        sizes = [self.obs_size, self.action_size, 1, 1, 1, *(size for _, size in self.extras)]
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        field = {name: window[..., end - size : end] for name, size, end in zip(names, sizes, ends, strict=True)}
+        now = {name: values[:, :-1] for name, values in field.items()}
+        return Step(
+            obs=now["obs"],
+            action=now["action"],
+            reward=now["reward"][..., 0],
+            terminated=now["terminated"][..., 0],
+            next_obs=field["obs"][:, 1:],
+            valid=jnp.cumprod(1.0 - now["last"][..., 0], axis=1),
+            extras={name: now[name] for name, _ in self.extras},
+        )

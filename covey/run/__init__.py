@@ -1,0 +1,1 @@
+"""Runs: folders, configuration, checkpoints, metrics, progress, pictures. The clock, files and terminal live here."""

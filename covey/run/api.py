@@ -1,0 +1,243 @@
+"""What a Python user calls: `covey.train`, `covey.load`, and the run they return."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.errors import require
+from covey.run.cache import use_cache
+from covey.run.checkpoint import Store, restore
+from covey.run.config import RunConfig, default_config
+from covey.run.fit import Session
+from covey.run.folder import RunFolder, new_folder, replace_text, writing
+from covey.run.media import record, write_gif
+from covey.run.plots import plot_curves
+from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
+from covey.run.progress import Reporter
+from covey.run.sinks import read_metrics
+from covey.run.stats import Interval, mean_interval
+from covey.train.evaluate import Episodes
+
+RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean return with its 95 % interval over episodes, and what each episode gave."""
+
+    mean: Interval
+    episodes: Episodes
+
+    def __str__(self) -> str:
+        length = float(np.mean(self.episodes.length))
+        return f"return {self.mean} over {self.episodes.returns.size} episodes, mean length {length:.0f}"
+
+
+class TrainedPolicy:
+    """Observation in, action out, both as the environment has them. Greedy; memory is kept between calls."""
+
+    def __init__(self, program: Program, state: Any, hyper: Any, seed: int = 0) -> None:
+        self._act = jax.jit(lambda m, o, k: program.agent.act(state, hyper, m, o, k, "greedy"))
+        self._begin = lambda key: program.agent.begin(state, hyper, key)
+        self._low, self._high = (np.asarray(x, np.float32) for x in (program.env.spec.action_low, program.env.spec.action_high))
+        self._size = program.env.spec.obs_size
+        self._key = jax.random.key(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets the episode: call it at the start of each."""
+        self._key, key = jax.random.split(self._key)
+        self._memory = self._begin(key)
+
+    def __call__(self, obs: Any) -> np.ndarray:
+        obs = jnp.asarray(obs, jnp.float32)
+        require(obs.shape == (self._size,), f"An observation has shape ({self._size},), not {obs.shape}.")
+        self._key, key = jax.random.split(self._key)
+        decision = self._act(self._memory, obs, key)
+        self._memory = decision.memory
+        return self._low + (np.asarray(decision.action) + 1.0) / 2.0 * (self._high - self._low)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk."""
+
+    folder: RunFolder
+    config: RunConfig[Any, Any]
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def metrics(self) -> dict[str, dict[str, list[float]]]:
+        """Every logged number: name -> step, wall, member, value."""
+        return read_metrics(self.folder.metrics)
+
+    def policy(self, seed: int = 0) -> TrainedPolicy:
+        """The best policy of the run, ready to act."""
+        program = build(self.config)
+        return TrainedPolicy(program, *self._best(program), seed)
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+        """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
+        require(episodes > 0, f"--episodes must be positive, not {episodes}.")
+        program = build(self.config)
+        state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
+        found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
+        found = Episodes(*(x[0] for x in found))
+        return Evaluation(mean_interval(found.returns), found)
+
+    def animate(self, path: Path | None = None) -> Path:
+        """A GIF of one episode of the best policy."""
+        program = build(self.config)
+        states = record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
+        return write_gif(path or self.folder.media / "policy.gif", program.env, states)
+
+    def plot(self, path: Path | None = None) -> Path:
+        """The learning curve as PNG, and its numbers as CSV beside it."""
+        title = f"{self.config.algorithm} on {self.config.env}"
+        return plot_curves([self.path], path or self.folder.media / "curve.png", title=title)
+
+    def _best(self, program: Program) -> tuple[Any, Any]:
+        """State and hyper-parameters of the best policy."""
+        template = program.template().members
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (template.agent, template.hyper))
+        warnings: list[str] = []
+        arrays, _ = Store(self.folder.checkpoints, "best").read_newest(warnings.append)
+        return restore(one, arrays)
+
+
+def train(algorithm: str, *, out: str | Path | None = None, quiet: bool = False, **options: Any) -> Run:
+    """Trains an agent and returns its run. The options are the fields of RunConfig, for example env, steps, seed.
+
+    `agent` and `hyper` are dictionaries: train("td3", env="pendulum", hyper={"actor_lr": 1e-3}).
+    """
+    return start(default_config(algorithm, **options), Path(out) if out else None, Reporter(quiet))
+
+
+def load(path: str | Path) -> Run:
+    """The run in a folder."""
+    use_cache()
+    folder = RunFolder(Path(path))
+    return Run(folder, folder.load_config())
+
+
+def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> Run:
+    """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with."""
+    use_cache()
+    config = config.resolved()
+    program = build(config)
+    folder = RunFolder(out) if out else new_folder(config)
+    if folder.config.exists():
+        differing = _differences(folder.load_config(), config)
+        require(
+            not differing,
+            f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another --out, or go on "
+            f"with that run with `covey resume {folder.path}`.",
+        )
+    else:
+        folder.create(config)
+    return _fit(program, folder, reporter)
+
+
+def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -> Run:
+    """Goes on with a run from its newest checkpoint, with another configuration if one is given."""
+    use_cache()
+    folder = RunFolder(path)
+    old = folder.load_config()
+    new = dataclasses.replace(config.resolved(), capacity=old.capacity) if config else old
+    differing = _differences(old, new)
+    forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
+    require(
+        not forbidden,
+        f"{_listed(forbidden)} can't change within a run, because its state has that shape. "
+        f"What can: {', '.join(RESUMABLE)}. For another value, start another run.",
+    )
+    program = build(new)
+    step = max(Store(folder.checkpoints, "step").steps(), default=0)
+    require(
+        new.steps >= old.steps or program.total * program.block_steps >= step,
+        f"The run is already at step {step:,}, beyond --steps {new.steps:,}.",
+    )
+    if differing:
+        with writing(path):
+            for name, before, after in differing:
+                folder.record_change(step, name, before, after)
+            folder.write_config(new)
+    changed = frozenset(name.removeprefix("hyper.") for name, *_ in differing if name.startswith("hyper."))
+    return _fit(program, folder, reporter, changed)
+
+
+def _fit(program: Program, folder: RunFolder, reporter: Reporter, changed: frozenset[str] = frozenset()) -> Run:
+    run = Run(folder, program.config)
+    _introduce(program, folder, reporter)
+    with folder.lock():
+        session = Session(program, folder, reporter, changed)
+        try:
+            session.run()
+        except KeyboardInterrupt:
+            reporter.say(f"Saved at step {session.step:,}. Go on with: covey resume {folder.path}")
+            raise
+        with writing(folder.path):
+            _finish(run, session, reporter)
+    return run
+
+
+def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
+    config = program.config
+    steps = program.total * program.block_steps
+    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, seed {config.seed}, {config.seeds} member(s)")
+    hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
+    reporter.say(f"hyper-parameters: {hyper}")
+    reporter.say(
+        f"{config.envs} environment(s), {config.updates_per_step:g} updates per step, warm-up "
+        f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
+    )
+    reporter.say(f"run folder: {folder.path}")
+
+
+def _finish(run: Run, session: Session, reporter: Reporter) -> None:
+    """The last words of a run: an evaluation on new start states, the curve, the animation, what saving cost."""
+    writer = session.writer
+    result = run.evaluate(session.program.config.episodes)
+    replace_text(run.folder.episodes.parent / "final.json", json.dumps(summary(result), indent=2) + "\n")
+    reporter.heading(f"Best policy (step {session.best.step:,}), new start states: {result}")
+    reporter.say(f"learning curve: {run.plot()}")
+    reporter.say(f"animation:      {run.animate()}")
+    reporter.say(f"run folder:     {run.path}")
+    share = 100 * writer.seconds / max(writer.elapsed, 1e-9)
+    reporter.say(f"{writer.written} checkpoint(s) took {writer.seconds:.1f} s, {share:.1f} % of the time")
+
+
+def summary(result: Evaluation) -> dict[str, Any]:
+    """An evaluation as JSON values, every episode included."""
+    return {
+        "return": result.mean.centre,
+        "low": result.mean.low if np.isfinite(result.mean.low) else None,
+        "high": result.mean.high if np.isfinite(result.mean.high) else None,
+        "returns": result.episodes.returns.tolist(),
+        "lengths": result.episodes.length.tolist(),
+        "descriptors": result.episodes.descriptor.tolist(),
+    }
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """The fields in which two configurations differ: name, old value, new value."""
+    found = []
+    for f in dataclasses.fields(old):
+        before, after, name = getattr(old, f.name), getattr(new, f.name), f"{path}{f.name}"
+        if dataclasses.is_dataclass(before) and type(before) is type(after):
+            found += _differences(before, after, f"{name}.")
+        elif before != after:
+            found.append((name, before, after))
+    return found
+
+
+def _listed(differences: list[tuple[str, Any, Any]]) -> str:
+    return "; ".join(f"{name} is {before!r} there and {after!r} here" for name, before, after in differences)

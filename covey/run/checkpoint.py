@@ -1,0 +1,229 @@
+"""Checkpoints: whole or absent, verified when read, written beside the training, and never code.
+
+A checkpoint is a folder with the arrays (written by orbax), `info.json` (counters and what the other files of the
+run held at that moment) and `manifest.json` (the SHA-256 of every file). It is written under a temporary name and
+renamed when it is complete.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.run.folder import replace_text
+
+KEEP = 2
+PARTIAL, DAMAGED = ".partial", ".damaged"
+
+
+def snapshot(tree: Any) -> dict[str, np.ndarray]:
+    """A host copy of every array, by its path. A copy, because the next program reuses the buffers."""
+    leaves, _ = jax.tree.flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.array(_raw(leaf)) for path, leaf in leaves}
+
+
+def restore(template: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The arrays in the shape of a template of ShapeDtypeStructs; an error where they don't fit it."""
+    leaves, structure = jax.tree.flatten_with_path(template)
+    names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    wrong = sorted(set(names) ^ set(arrays))
+    require(not wrong, f"The checkpoint is of another program: it differs in {', '.join(wrong[:3])}.")
+    return jax.tree.unflatten(structure, [_typed(n, leaf, arrays[n]) for n, (_, leaf) in zip(names, leaves, strict=True)])
+
+
+def _raw(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def _typed(name: str, like: Any, array: np.ndarray) -> Any:
+    if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jax.numpy.asarray(array))
+    fits = array.shape == like.shape and array.dtype == like.dtype
+    require(fits, f"The checkpoint is of another program: {name} is {array.dtype}{list(array.shape)} in it, "
+            f"and should be {like.dtype}{list(like.shape)}.")  # fmt: skip
+    return jax.numpy.asarray(array)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The checkpoints of one kind in a folder: PREFIX_STEP, newest last."""
+
+    folder: Path
+    prefix: str
+    keep: int = KEEP
+
+    def write(self, step: int, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> None:
+        """Adds a checkpoint and removes those that are no longer kept. Blocks."""
+        final = self._path(step)
+        if final.exists():
+            return
+        partial = final.with_name(final.name + PARTIAL)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        # Short names, because the true ones hold characters that orbax treats specially; and no array without an
+        # axis, because orbax would make a Python number of it.
+        numbered = {str(i): np.atleast_1d(array) for i, array in enumerate(arrays.values())}
+        _checkpointer().save((partial / "arrays").absolute(), numbered)
+        shapes = {name: array.shape for name, array in arrays.items()}
+        (partial / "info.json").write_text(json.dumps(info | {"shapes": shapes}))
+        replace_text(partial / "manifest.json", json.dumps(_digests(partial)))
+        partial.rename(final)
+        _sync(self.folder)
+        for old in self.steps()[: -self.keep]:
+            shutil.rmtree(self._path(old))
+
+    def steps(self) -> list[int]:
+        """The steps of the complete checkpoints, in order."""
+        names = [p.name.removeprefix(f"{self.prefix}_") for p in self.folder.glob(f"{self.prefix}_*")]
+        return sorted(int(n) for n in names if n.isdigit())
+
+    def read_newest(self, say: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The newest checkpoint that is intact. A damaged one is named, set aside, and the one before is read."""
+        for step in reversed(self.steps()):
+            path = self._path(step)
+            fault = _fault(path)
+            if fault is None:
+                return self._read(path)
+            aside = path.with_name(path.name + DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            say(f"Checkpoint {path} is damaged ({fault}). It was set aside as {aside.name}; going back to the one before.")
+        raise CoveyError(
+            f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to go on from. "
+            "Start the run again, or restore the folder from a copy."
+        )
+
+    def remove_after(self, step: int) -> None:
+        """Removes checkpoints later than a step and what an interrupted write left."""
+        for late in [s for s in self.steps() if s > step]:
+            shutil.rmtree(self._path(late))
+        for partial in self.folder.glob(f"{self.prefix}_*{PARTIAL}"):
+            shutil.rmtree(partial)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"{self.prefix}_{step:010d}"
+
+    def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        info = json.loads((path / "info.json").read_text())
+        numbered = _checkpointer().restore((path / "arrays").absolute())
+        shapes = info.pop("shapes")
+        return {name: np.asarray(numbered[str(i)]).reshape(shapes[name]) for i, name in enumerate(shapes)}, info
+
+
+def _checkpointer() -> Any:
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("manifest.json"))
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[str(path.relative_to(folder))] = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+    return found
+
+
+def _fault(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        expected = json.loads((folder / "manifest.json").read_text())
+        found = _digests(folder)
+    except (OSError, ValueError) as error:
+        return f"its manifest can't be read: {error}"
+    if not isinstance(expected, dict):
+        return "its manifest is not one of covey's"
+    missing = sorted(set(expected) - set(found))
+    changed = sorted(name for name in found if found[name] != expected.get(name))
+    if missing:
+        return f"{missing[0]} is missing"
+    return f"{changed[0]} has changed" if changed else None
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Writer:
+    """Writes one checkpoint at a time in a thread of its own, and keeps account of what it costs.
+
+    The cost counted is the whole time from snapshot to rename, as if the training stood still meanwhile: on a busy
+    machine the writing takes its share of the cores. A checkpoint is due when enough time has passed and its expected
+    cost, with that of all before it, stays within SHARE of the time so far. An interval of 0 saves at every chance,
+    whatever it costs.
+    """
+
+    SHARE = 0.03
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self.seconds, self.written = 0.0, 0
+        self._fixed, self._per_byte = 0.2, 1 / 200e6
+        self._began = self._last = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def due(self, size: float) -> bool:
+        """Whether it is time for the next checkpoint, of about `size` bytes."""
+        if self.interval == 0:
+            return True
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        expected = self._fixed + self._per_byte * size
+        within = self.seconds + expected <= self.SHARE * self.elapsed
+        return within and time.monotonic() - self._last >= self.interval
+
+    def start(self, write: Callable[[], None], since: float, size: int) -> None:
+        """Runs `write` beside the training; `since` is when its snapshot began, `size` its bytes."""
+        self.finish()
+
+        def work() -> None:
+            try:
+                write()
+            except BaseException as error:
+                self._error = error
+            took = time.monotonic() - since
+            self.seconds += took
+            self.written += 1
+            self._per_byte = max(self._per_byte, (took - self._fixed) / max(size, 1))
+            self._last = time.monotonic()
+
+        self._thread = threading.Thread(target=work, name="covey-checkpoint")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Waits for the write under way; raises what went wrong in it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def check(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise CoveyError(
+                f"A checkpoint could not be written: {error}. Free some space; the checkpoints before it are kept, and "
+                "`covey resume` goes on from the newest."
+            ) from error

@@ -1,0 +1,206 @@
+"""The configuration of a run: one typed dataclass, which is the command line and the file `config.json` alike."""
+
+import dataclasses
+import functools
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from covey import agents
+from covey.errors import CoveyError, require, unknown
+from covey.train.schedule import parse
+
+AgentConfig = TypeVar("AgentConfig")
+HyperText = TypeVar("HyperText")
+MOST_REPLAY = 1_000_000
+
+
+def count(texts: list[str]) -> int:
+    """A whole number, also as 1e6 or 20_000."""
+    value = float(texts[0].replace("_", ""))
+    if not value.is_integer():
+        raise ValueError(f"{texts[0]} is not a whole number")
+    return int(value)
+
+
+Count = Annotated[
+    int,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=count,
+        is_instance=lambda x: isinstance(x, int),
+        str_from_instance=lambda x: [str(x)],
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RunConfig(Generic[AgentConfig, HyperText]):
+    """A whole run. Everything is counted in environment steps, summed over a member's environments."""
+
+    algorithm: tyro.conf.Suppress[str]
+    agent: AgentConfig
+    """The agent: what never changes in a run."""
+    hyper: HyperText
+    """Hyper-parameters: a number, or a schedule over environment steps, KIND:START:END[:STEPS] with KIND one of
+    linear, exponential, cosine; for example linear:0.3:0.05."""
+    env: str = "pendulum"
+    """The environment; `covey envs` lists them."""
+    steps: Count = 20_000
+    """Environment steps of each member."""
+    seed: int = 0
+    """Seed of the first member; member i has seed + i."""
+    seeds: int = 1
+    """Members that differ in their seed alone, trained together in one program."""
+    envs: int = 1
+    """Environments of each member."""
+    warmup: Count = 1_000
+    """Uniformly random steps before the first update."""
+    updates_per_step: float = 1.0
+    """Gradient updates per environment step."""
+    capacity: Count = 0
+    """Steps that the replay of each member holds; 0 means all of the run, at most a million."""
+    evaluations: int = 20
+    """Evaluations in the run, evenly spaced, besides the one before training."""
+    episodes: int = 20
+    """Episodes per evaluation."""
+    population_axis: Literal["auto", "map", "vmap"] = "auto"
+    """Members in turn (map), in lock-step (vmap), or what was measured to be faster for the network's width."""
+    checkpoint_minutes: float = 1.0
+    """Wall time between checkpoints; longer where they would cost more than 3 % of the time."""
+
+    def check(self) -> None:
+        """Raises a CoveyError for values that can't make a run."""
+        for name in ("steps", "seeds", "envs", "warmup", "updates_per_step", "evaluations", "episodes"):
+            value = getattr(self, name)
+            require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value:g}.")
+        require(self.capacity >= 0, f"--capacity must not be negative, not {self.capacity}.")
+        require(
+            self.checkpoint_minutes >= 0, f"--checkpoint-minutes must not be negative, not {self.checkpoint_minutes:g}."
+        )
+        require(
+            self.steps > self.warmup,
+            f"--steps {self.steps} ends within the warm-up of {self.warmup} random steps, so nothing would be learned. "
+            f"Raise --steps above {self.warmup}, or lower --warmup.",
+        )
+        require(math.isfinite(self.updates_per_step), "--updates-per-step must be finite.")
+
+    def resolved(self) -> "RunConfig[Any, Any]":
+        """This configuration with everything that depends on the run's length written out."""
+        capacity = self.capacity or min(self.steps, MOST_REPLAY)
+        return dataclasses.replace(self, capacity=capacity, hyper=_texts(self.hyper, self.steps))
+
+    def schedules(self) -> Any:
+        """The hyper-parameters' schedules, in the shape of the agent's Hyper."""
+        return _schedules(agents.entry(self.algorithm).hyper(), self.hyper, self.steps, "--hyper")
+
+
+def _schedules(default: Any, texts: Any, steps: int, path: str) -> Any:
+    parts = []
+    for name, value in default._asdict().items():
+        flag, text = f"{path}.{name.replace('_', '-')}", getattr(texts, name)
+        nested = hasattr(value, "_asdict")
+        parts.append(_schedules(value, text, steps, flag) if nested else parse(flag, text, steps))
+    return type(default)(*parts)
+
+
+def _texts(texts: Any, steps: int, path: str = "--hyper") -> Any:
+    """Every schedule with its length written out, so that a longer run does not stretch it."""
+    changes = {}
+    for f in dataclasses.fields(texts):
+        value, flag = getattr(texts, f.name), f"{path}.{f.name.replace('_', '-')}"
+        nested = dataclasses.is_dataclass(value)
+        changes[f.name] = _texts(value, steps, flag) if nested else str(parse(flag, value, steps))
+    return dataclasses.replace(texts, **changes)
+
+
+@functools.cache
+def hyper_text(hyper: Any) -> Any:
+    """The dataclass of texts that the command line shows for a Hyper type."""
+
+    def text_field(name: str, value: Any) -> tuple[str, Any, Any]:
+        if hasattr(value, "_asdict"):
+            nested = hyper_text(type(value))
+            return name, nested, field(default_factory=nested)
+        return name, str, field(default=f"{value:g}")
+
+    fields = [text_field(name, value) for name, value in hyper()._asdict().items()]
+    return dataclasses.make_dataclass(f"{hyper.__name__}Text", fields, frozen=True)
+
+
+def config_type(algorithm: str) -> Any:
+    """The RunConfig type of an algorithm."""
+    entry = agents.entry(algorithm)
+    return RunConfig[entry.config, hyper_text(entry.hyper)]
+
+
+def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
+    entry = agents.entry(algorithm)
+    known = {f.name for f in dataclasses.fields(RunConfig)} - {"algorithm", "agent", "hyper"}
+    for name in values:
+        if name not in known | {"agent", "hyper"}:
+            raise unknown("option", name, known | {"agent", "hyper"})
+    hyper = values.pop("hyper", {})
+    if isinstance(hyper, dict):
+        hyper = from_json(hyper_text(entry.hyper), {k: str(v) for k, v in hyper.items()}, "hyper")
+    agent = values.pop("agent", {})
+    if isinstance(agent, dict):
+        agent = from_json(entry.config, agent, "agent")
+    return RunConfig(algorithm=algorithm, agent=agent, hyper=hyper, **values)
+
+
+def to_json(config: Any) -> Any:
+    """A dataclass as JSON values."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_json(kind: Any, data: Any, path: str) -> Any:
+    """The dataclass of type `kind` that JSON values describe; an error names what does not fit."""
+    if dataclasses.is_dataclass(kind):
+        require(isinstance(data, dict), f"{path} must be an object with fields, not {data!r}.")
+        hints = get_type_hints(kind)
+        names = {f.name for f in dataclasses.fields(kind)}
+        for name in data:
+            if name not in names:
+                raise unknown(f"field of {path}", name, names)
+        values = {name: from_json(hints[name], value, f"{path}.{name}") for name, value in data.items()}
+        return kind(**values)
+    if get_origin(kind) is tuple:
+        require(isinstance(data, list | tuple), f"{path} must be a list, not {data!r}.")
+        return tuple(from_json(get_args(kind)[0], x, path) for x in data)
+    if get_origin(kind) is Literal:
+        require(data in get_args(kind), f"{path} must be one of {', '.join(map(str, get_args(kind)))}, not {data!r}.")
+        return data
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    require(type(data) is kind, f"{path} must be {kind.__name__}, not {data!r}.")
+    return data
+
+
+def load_config(path: Path) -> RunConfig[Any, Any]:
+    """The configuration in a `config.json`."""
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CoveyError(f"{path.parent} is not a run folder: it has no {path.name}.") from None
+    except (ValueError, OSError) as error:
+        raise CoveyError(f"{path} can't be read as a configuration: {error}.") from None
+    require(isinstance(data, dict) and isinstance(data.get("algorithm"), str), f"{path} names no algorithm.")
+    entry = agents.entry(data["algorithm"])
+    agent = from_json(entry.config, data.pop("agent", {}), "agent")
+    hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
+    names = {f.name: f for f in dataclasses.fields(RunConfig)}
+    for name, value in data.items():
+        if name not in names:
+            raise unknown("option", name, names)
+        default = names[name].default
+        fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
+        require(default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}.")
+    return RunConfig(agent=agent, hyper=hyper, **data)
+

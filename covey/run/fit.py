@@ -1,0 +1,293 @@
+"""The training loop: advance, log, evaluate, save. There is one in the library; a single agent is a population of one."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.replay import ReplayState
+from covey.run.checkpoint import Store, Writer, restore, snapshot
+from covey.run.folder import RunFolder, writing
+from covey.run.program import EVALUATION, Program
+from covey.run.progress import Reporter
+from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard
+from covey.run.stats import mean_interval
+from covey.train.evaluate import Episodes
+from covey.train.member import Population, new_tally
+from covey.train.schedule import at, initial
+
+CHUNK_SECONDS = 1.0
+"""Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
+BEST = "best"
+
+
+class Best(NamedTuple):
+    """The best policy so far: its evaluation, its step, and its arrays."""
+
+    value: float
+    step: int
+    arrays: dict[str, np.ndarray]
+
+
+class Session:
+    """One process's work on a run, from a fresh start or a checkpoint to the end or an interruption."""
+
+    def __init__(
+        self, program: Program, folder: RunFolder, reporter: Reporter, changed: frozenset[str] = frozenset()
+    ) -> None:
+        """`changed` names the hyper-parameters that are to be the configuration's, whatever the checkpoint holds."""
+        self.program, self.folder, self.reporter, self.changed = program, folder, reporter, changed
+        self.states = Store(folder.checkpoints, "step")
+        self.bests = Store(folder.checkpoints, "best", keep=1)
+        self.writer = Writer(60.0 * program.config.checkpoint_minutes)
+        self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
+        self.started = time.monotonic()
+        self.stop_asked = False
+
+    @property
+    def wall(self) -> float:
+        """Seconds of training, this process's and those before it."""
+        return self.wall_before + time.monotonic() - self.started
+
+    @property
+    def step(self) -> int:
+        return self.block * self.program.block_steps
+
+    def run(self) -> Best:
+        """Trains to the end. Raises KeyboardInterrupt if asked to stop, after saving."""
+        with writing(self.folder.path), self._stoppable():
+            self._begin()
+            self._compile()
+            try:
+                self.reporter.start(self.program.total * self.program.block_steps, self.step)
+                self._train()
+            finally:
+                self.reporter.stop()
+                for sink in self.sinks:
+                    sink.close()
+                self.episodes.close()
+        return self.best
+
+    def _begin(self) -> None:
+        """A population at the first step, or that of the newest intact checkpoint."""
+        info: dict[str, Any] = {}
+        damaged = any(self.folder.checkpoints.glob("step_*.damaged"))
+        if self.states.steps() or damaged:
+            arrays, info = self.states.read_newest(self.reporter.say)
+            self.population = self._restored(arrays, info)
+            self.wall_before = info["wall"]
+            self.reporter.say(f"Going on from step {info['step']:,}.")
+        else:
+            self.population = self.program.init()
+        self.block = self.saved_block = int(self.population.block)
+        self.states.remove_after(self.step)
+        self.bests.remove_after(self.step)
+        members, files = self.program.config.seeds, info.get("files", {})
+        self.metrics = MetricsFile(self.folder.metrics, files.get("metrics", 0))
+        self.episodes = Jsonl(self.folder.episodes, files.get("episodes", 0))
+        self.sinks: list[Sink] = [self.metrics, TensorBoard(self.folder.tensorboard, members, self.step)]
+
+    def _compile(self) -> None:
+        """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
+        warm, program = self.block < self.program.warmup, self.program
+        if warm:
+            with self.reporter.busy("Compiling the warm-up"):
+                self._advance(0, warmup=True)
+        with self.reporter.busy("Compiling the training"):
+            self._advance(0, warmup=False)
+        with self.reporter.busy("Compiling the evaluation"):
+            found = self._episodes()
+        if self.block == 0 and not self.metrics.rows.position:
+            self._evaluated(found, 0.0)
+        self.reporter.say(f"{program.config.seeds} member(s), {program.loop.axis}, {jax.devices()[0].platform}")
+
+    def _train(self) -> None:
+        blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
+        while self.block < self.program.total:
+            warm = self.block < self.program.warmup
+            stops = (*self.program.logs, *self.program.evaluations, self.program.warmup)
+            stop = min(s for s in stops if s > self.block)
+            count = min(blocks, stop - self.block)
+            start = time.monotonic()
+            self._advance(count, warm)
+            seconds = (time.monotonic() - start) / count
+            blocks = max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
+            self._check_finite()
+            rate = self.program.config.seeds / seconds
+            self.reporter.update(self.step, rate * self.program.block_steps, rate * self.program.updates_per_block)
+            if self.block in self.program.logs:
+                self._log()
+            if self.block in self.program.evaluations:
+                done, when = since_evaluation
+                speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
+                self._evaluated(self._episodes(), speed * self.program.config.seeds)
+                since_evaluation = (self.block, time.monotonic())
+            self._save_if_due()
+        self._save()
+        self.writer.finish()
+
+    def _advance(self, blocks: int, warmup: bool) -> None:
+        self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
+        jax.block_until_ready(self.population.block)
+        self.block += blocks
+
+    def _check_finite(self) -> None:
+        """Stops at the first quantity that was not finite, and keeps the checkpoints from before it."""
+        faults = np.asarray(self.population.members.tally.fault)
+        for member, (quantity, iteration) in enumerate(faults):
+            if quantity >= 0:
+                trainer = self.program.loop.trainer
+                step = int(iteration) * trainer.unroll * trainer.envs
+                self.writer.finish()
+                raise CoveyError(
+                    f"The {trainer.quantities[quantity]} of member {member} was not finite (NaN or infinite) at "
+                    f"environment step {step:,}. Training stopped there. {self._kept()} If it is an observation or a "
+                    f"reward, the environment {self.program.config.env!r} made it; if it is a loss, training "
+                    "diverged: lower the learning rates or --hyper.reward-scale."
+                )
+
+    def _kept(self) -> str:
+        steps = self.states.steps()
+        return f"The checkpoint of step {steps[-1]:,} is kept." if steps else "No checkpoint had been written yet."
+
+    def _log(self) -> None:
+        """The means since the last log, to every sink; the sums start again."""
+        members = self.population.members
+        tally = jax.device_get(members.tally)
+        names, p = self.program.loop.trainer.quantities, self.program.config.seeds
+        means = tally.sums / np.maximum(tally.iterations, 1)[:, None]
+        episodes, returns, lengths = tally.episodes.T
+        values = {"train/episodes": episodes}
+        if episodes.min() > 0:
+            values |= {"train/return": returns / episodes, "train/length": lengths / episodes}
+        if self.block > self.program.warmup:
+            values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
+        hyper = at(members.hyper, self.program.loop.trainer.schedules, jnp.int32(self.step))
+        for path, leaf in jax.tree.flatten_with_path(hyper)[0]:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            values[f"hyper/{name}"] = np.broadcast_to(np.asarray(leaf), (p,))
+        self._write(values)
+        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (p, *x.shape)), new_tally(len(names)))
+        self.population = self.population._replace(members=members._replace(tally=fresh))
+
+    def _write(self, values: dict[str, np.ndarray]) -> None:
+        for sink in self.sinks:
+            sink.write(self.step, self.wall, values)
+
+    def _episodes(self) -> Episodes:
+        members, config = self.population.members, self.program.config
+        return self.program.evaluate(members.agent, members.hyper, self.program.stream(EVALUATION), config.episodes)
+
+    def _evaluated(self, found: Episodes, speed: float) -> None:
+        """Writes an evaluation down, and keeps the best policy."""
+        intervals = np.array([mean_interval(returns) for returns in found.returns])
+        names = ("eval/return", "eval/return_low", "eval/return_high")
+        self._write(dict(zip(names, intervals.T, strict=True)) | {"eval/length": found.length.mean(axis=1)})
+        for member, episode in np.ndindex(found.returns.shape):
+            self.episodes.row(
+                step=self.step,
+                member=member,
+                episode=episode,
+                **{"return": float(found.returns[member, episode])},
+                length=int(found.length[member, episode]),
+                descriptor=found.descriptor[member, episode].tolist(),
+            )
+        self.episodes.flush()
+        means = intervals[:, 0]
+        top = int(np.nanargmax(means)) if np.isfinite(means).any() else -1
+        if top >= 0 and means[top] > self.best.value:
+            members = self.population.members
+            everyone = snapshot((members.agent, members.hyper))
+            self.best = Best(float(means[top]), self.step, {name: x[top] for name, x in everyone.items()})
+        shown = mean_interval(found.returns[0] if len(means) == 1 else means)
+        self.reporter.evaluated(self.step, f"return {shown}  best {self.best.value:.1f}", speed)
+
+    def _save_if_due(self) -> None:
+        self.writer.check()
+        if self.stop_asked:
+            self._save()
+            self.writer.finish()
+            raise KeyboardInterrupt
+        replay = self.population.replay.data
+        if self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1])):
+            self._save()
+
+    def _rows(self) -> int:
+        return self.block * self.program.loop.trainer.iterations * self.program.loop.trainer.unroll
+
+    def _save(self) -> None:
+        """Takes a snapshot now, and writes it in the background."""
+        if self.saved_block == self.block:
+            return
+        since, population, best, step = time.monotonic(), self.population, self.best, self.step
+        arrays = snapshot((population.members, population.replay.written, population.block))
+        faulty = [name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]
+        require(
+            not faulty,
+            f"{faulty[:1]} of the training state is not finite (NaN or infinite) at environment step {step:,}: training "
+            f"diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
+        )
+        filled = min(self._rows(), population.replay.data.shape[1])
+        arrays["replay"] = np.array(np.asarray(population.replay.data)[:, :filled])
+        arrays |= {BEST + name: x for name, x in best.arrays.items()}
+        info = {
+            "step": step,
+            "wall": self.wall,
+            "best": {"value": best.value, "step": best.step} if best.arrays else None,
+            "files": {"metrics": self.metrics.rows.position, "episodes": self.episodes.position},
+        }
+
+        def write() -> None:
+            if best.arrays:
+                self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
+            self.states.write(step, arrays, info)
+
+        self.writer.start(write, since, arrays["replay"].nbytes)
+        self.saved_block = self.block
+
+    def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> Population:
+        template = self.program.template()
+        if info["best"]:
+            best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
+            self.best = Best(**info["best"], arrays=best)
+        arrays = {name: x for name, x in arrays.items() if not name.startswith(BEST)}
+        stored = arrays.pop("replay")
+        shape = template.replay.data.shape
+        fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]
+        require(fits, f"The replay in the checkpoint of step {info['step']:,} is of another program.")
+        members, written, block = restore((template.members, template.replay.written, template.block), arrays)
+        data = np.zeros(shape, np.float32)
+        data[:, : stored.shape[1]] = stored
+        hyper = jax.tree.map_with_path(self._current, members.hyper, initial(self.program.loop.trainer.schedules))
+        return Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
+
+    def _current(self, path: Any, stored: jax.Array, configured: float) -> jax.Array:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        return jnp.full_like(stored, configured) if name in self.changed else stored
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM asks the loop to save and stop; the second stops at once."""
+
+        def ask(number: int, frame: Any) -> None:
+            if self.stop_asked:
+                raise KeyboardInterrupt
+            self.stop_asked = True
+            self.reporter.say("Stopping: saving first. (Again to stop at once.)")
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)

@@ -1,0 +1,136 @@
+"""A run folder: the only identifier of a run, and everything that it leaves on disk."""
+
+import fcntl
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+from covey.errors import CoveyError, require
+from covey.run.config import RunConfig, load_config, to_json
+
+PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where each file of a run lies."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / "evaluation" / "episodes.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def media(self) -> Path:
+        return self.path / "media"
+
+    def create(self, config: RunConfig[Any, Any]) -> None:
+        """Makes the folder with its configuration and a note of versions, device and command."""
+        require(
+            not self.config.exists(),
+            f"{self.path} already holds a run. Go on with it with `covey resume {self.path}`, or give another --out.",
+        )
+        require(
+            not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())),
+            f"{self.path} exists and is not an empty folder. Give another --out.",
+        )
+        with writing(self.path):
+            for folder in (self.checkpoints, self.tensorboard, self.media, self.episodes.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            (self.path / "environment.txt").write_text(_environment())
+            self.write_config(config)
+
+    def write_config(self, config: RunConfig[Any, Any]) -> None:
+        """Replaces the configuration in one step: a reader sees the old one or the new one."""
+        replace_text(self.config, json.dumps(to_json(config), indent=2) + "\n")
+
+    def record_change(self, step: int, name: str, old: Any, new: Any) -> None:
+        with (self.path / "changes.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, "name": name, "old": old, "new": new}) + "\n")
+
+    def load_config(self) -> RunConfig[Any, Any]:
+        require(self.path.is_dir(), f"There is no run folder {self.path}.")
+        return load_config(self.config)
+
+    def lock(self) -> IO[str]:
+        """Keeps other processes from training in this folder until the file is closed or the process ends."""
+        with writing(self.path):
+            file = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise CoveyError(f"Another process is training in {self.path}. Wait for it, or stop it first.") from None
+        return file
+
+
+class writing:  # noqa: N801  (reads as a phrase: `with writing(path):`)
+    """Turns a failure to write below a folder into an error that says what to do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, OSError):
+            raise CoveyError(
+                f"Can't write to {self.folder}: {error.strerror or error}. Free some space or give a folder that can be "
+                f"written with --out. What was saved before is kept: if the run had started, `covey resume "
+                f"{self.folder}` goes on from its last checkpoint."
+            ) from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a file so that it is there whole or not at all."""
+    partial = path.with_suffix(path.suffix + ".partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def new_folder(config: RunConfig[Any, Any], base: Path = Path("runs")) -> RunFolder:
+    """The first free folder runs/ENV-AGENT-NUMBER."""
+    stem = f"{config.env.replace(':', '-').replace('/', '-')}-{config.algorithm}"
+    number = 0
+    while (base / f"{stem}-{number}").exists():
+        number += 1
+    return RunFolder(base / f"{stem}-{number}")
+
+
+def _environment() -> str:
+    import jax
+
+    lines = [f"command: {' '.join(sys.argv)}", f"python: {platform.python_version()} on {platform.platform()}"]
+    for package in PACKAGES:
+        try:
+            lines.append(f"{package}: {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package}: not installed as a package")
+    devices = ", ".join(f"{d.platform} {d.device_kind}" for d in jax.devices())
+    return "\n".join([*lines, f"devices: {devices}", f"cores: {os.cpu_count()}"]) + "\n"

@@ -1,0 +1,84 @@
+"""Pictures of runs: learning curves as PNG with their numbers as CSV."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.run.sinks import read_metrics
+from covey.run.stats import iqm_interval
+
+INK, GRID, BACKGROUND = "#22303c", "#d9dee3", "#ffffff"
+COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#cb912f", "#337ea9", "#787774")
+
+
+def curve(folder: Path, name: str = "eval/return") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Steps, centre, low and high of a metric of a run.
+
+    Several members: their interquartile mean with a bootstrap interval. One: its mean over episodes with Student's.
+    """
+    metrics = read_metrics(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else {}
+    if name not in metrics:
+        known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"
+        raise CoveyError(f"{folder} has no metric {name!r}. {known}")
+    values = _by_member(metrics, name)
+    steps = np.unique(metrics[name]["step"])
+    if values.shape[0] > 1:
+        return steps, *iqm_interval(values)
+    ends = [f"{name}_low", f"{name}_high"]
+    low, high = (_by_member(metrics, end)[0] if end in metrics else values[0] for end in ends)
+    return steps, values[0], low, high
+
+
+def _by_member(metrics: dict[str, dict[str, list[float]]], name: str) -> np.ndarray:
+    column = metrics[name]
+    members = int(max(column["member"])) + 1
+    return np.asarray(column["value"], np.float64).reshape(-1, members).T
+
+
+def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title: str = "") -> Path:
+    """Draws the curves of runs into one PNG, and writes the same numbers beside it as CSV."""
+    require(bool(folders), "Name at least one run folder.")
+    curves = [(folder, *curve(folder, name)) for folder in folders]
+    figure, axes = _figure()
+    for i, (folder, steps, centre, low, high) in enumerate(curves):
+        colour = COLOURS[i % len(COLOURS)]
+        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(steps, centre, color=colour, linewidth=1.8, label=folder.name)
+    axes.set_title(title or (folders[0].name if len(folders) == 1 else name), loc="left", color=INK, fontsize=12)
+    axes.set_xlabel("environment steps", color=INK)
+    axes.set_ylabel({"eval/return": "return"}.get(name, name), color=INK)
+    if len(folders) > 1:
+        axes.legend(frameon=False, labelcolor=INK)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
+    _write_csv(out.with_suffix(".csv"), curves)
+    return out
+
+
+def _figure() -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained", facecolor=BACKGROUND)
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.grid(color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GRID)
+    axes.tick_params(colors=INK, length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"))
+    return figure, axes
+
+
+def _write_csv(path: Path, curves: list[Any]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", "step", "centre", "low", "high"])
+        for folder, *columns in curves:
+            writer.writerows([folder.name, int(s), *values] for s, *values in zip(*columns, strict=True))

@@ -1,0 +1,103 @@
+"""Where numbers go: a line of JSON each, and TensorBoard."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Sink(Protocol):
+    def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
+        """Takes named values [P] at an environment step, `wall` seconds into the run."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Jsonl:
+    """Rows appended to a file and flushed as they come. `position` is where a checkpoint stands in it."""
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        """Opens the file and forgets what was written after `position`: a resumed run writes it again."""
+        self.file = path.open("ab")
+        if os.fstat(self.file.fileno()).st_size > position:
+            self.file.truncate(position)
+        self.file.seek(0, os.SEEK_END)
+
+    @property
+    def position(self) -> int:
+        return self.file.tell()
+
+    def row(self, **values: Any) -> None:
+        self.file.write((json.dumps(values) + "\n").encode())
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class MetricsFile:
+    """`metrics.jsonl`: step, wall seconds, member, name, value. A value that is not finite is written as null."""
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        self.rows = Jsonl(path, position)
+
+    def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
+        for name, of_members in values.items():
+            for member, value in enumerate(np.asarray(of_members, np.float64)):
+                number = float(value) if np.isfinite(value) else None
+                self.rows.row(step=step, wall=round(wall, 3), member=member, name=name, value=number)
+        self.rows.flush()
+
+    def close(self) -> None:
+        self.rows.close()
+
+
+class TensorBoard:
+    """Event files, one folder per member where there are several."""
+
+    def __init__(self, folder: Path, members: int, from_step: int) -> None:
+        """Tells readers to forget events from `from_step` on: a resumed run writes them again."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        names = [folder] if members == 1 else [folder / f"member-{i}" for i in range(members)]
+        self.writers = [EventFileWriter(str(name)) for name in names]
+        if from_step:
+            log = SessionLog(status=SessionLog.START)
+            for writer in self.writers:
+                writer.add_event(Event(wall_time=time.time(), step=from_step + 1, session_log=log))
+
+    def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        now = time.time()
+        for member, writer in enumerate(self.writers):
+            tags = [Summary.Value(tag=name, simple_value=float(value[member])) for name, value in values.items()]
+            writer.add_event(Event(wall_time=now, step=step, summary=Summary(value=tags)))
+            writer.flush()
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+
+def read_metrics(path: Path) -> dict[str, dict[str, list[float]]]:
+    """`metrics.jsonl` as columns: name -> step, wall, member, value. A last line cut short by a kill is left out."""
+    columns: dict[str, dict[str, list[float]]] = {}
+    with path.open() as file:
+        for line in file:
+            if not line.endswith("\n"):
+                break
+            row = json.loads(line)
+            column = columns.setdefault(row["name"], {"step": [], "wall": [], "member": [], "value": []})
+            for name, values in column.items():
+                values.append(float("nan") if row[name] is None else row[name])
+    return columns

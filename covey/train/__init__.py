@@ -1,0 +1,1 @@
+"""Training and evaluation of members: the only place, with `population`, where programs are compiled."""

@@ -1,0 +1,86 @@
+"""The compiled loop: a population and its environments in one donated program per chunk."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from covey.replay import ReplayState
+from covey.train.member import Population
+from covey.train.schedule import initial
+from covey.train.trainer import Trainer
+from covey.types import Array, Key
+
+Axis = Literal["map", "vmap"]
+SMALL_WIDTH = 64
+"""Networks up to this width are dispatched faster in lock-step on a CPU."""
+
+
+@dataclass(frozen=True)
+class DeviceLoop:
+    """Advances P members by whole blocks.
+
+    `map` lets one member do all its blocks before the next, so that its parameters stay in the cache and its
+    arithmetic is that of a single agent, to the bit. `vmap` advances all members in lock-step, which saves
+    dispatches where networks are small, and is what an accelerator wants.
+    """
+
+    trainer: Trainer
+    members: int
+    axis: Axis
+
+    @partial(jax.jit, static_argnames="self")
+    def init(self, hypers: Any, keys: Key) -> Population:
+        """New members from hyper-parameters [P] and keys [P]."""
+        members = jax.vmap(self.trainer.init)(hypers, keys)
+        return Population(members, self.trainer.replay.init(self.members), jnp.zeros((), jnp.int32))
+
+    @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="population")
+    def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
+        """The population `blocks` blocks later. The number is traced: one compilation serves every length."""
+        run = self._in_turn if self.axis == "map" else self._in_step
+        return run(population, blocks, warmup)
+
+    def _in_turn(self, population: Population, blocks: Array, warmup: bool) -> Population:
+        written = population.replay.written
+
+        def member_blocks(slot: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+            members, data = carry
+            member = jax.tree.map(lambda x: x[slot], members)
+
+            def block(i: Array, carry: tuple[Any, ReplayState]) -> tuple[Any, ReplayState]:
+                return self.trainer.block(*carry, population.block + i, slot, warmup)
+
+            member, replay = jax.lax.fori_loop(0, blocks, block, (member, ReplayState(data, written)))
+            return jax.tree.map(lambda all, one: all.at[slot].set(one), members, member), replay.data
+
+        carry = (population.members, population.replay.data)
+        members, data = jax.lax.fori_loop(0, self.members, member_blocks, carry)
+        rows = blocks * self.trainer.iterations * self.trainer.unroll
+        return Population(members, ReplayState(data, written + rows), population.block + blocks)
+
+    def _in_step(self, population: Population, blocks: Array, warmup: bool) -> Population:
+        replay_axes = ReplayState(data=0, written=None)  # type: ignore[arg-type]
+
+        def block(i: Array, carry: tuple[Any, ReplayState]) -> tuple[Any, ReplayState]:
+            def one(member: Any, replay: ReplayState) -> tuple[Any, ReplayState]:
+                return self.trainer.block(member, replay, population.block + i, 0, warmup)
+
+            return jax.vmap(one, in_axes=(0, replay_axes), out_axes=(0, replay_axes))(*carry)
+
+        own = ReplayState(population.replay.data[:, None], population.replay.written)
+        members, replay = jax.lax.fori_loop(0, blocks, block, (population.members, own))
+        return Population(members, ReplayState(replay.data[:, 0], replay.written), population.block + blocks)
+
+
+def choose_axis(trainer: Trainer, members: int) -> Axis:
+    """`map` or `vmap`, whichever was measured to be faster (docs/performance.md): small networks in lock-step."""
+    if members == 1:
+        return "map"
+    if jax.devices()[0].platform != "cpu":
+        return "vmap"
+    state = jax.eval_shape(trainer.agent.init, initial(trainer.schedules), jax.random.key(0))
+    widest = max(max(leaf.shape[-2:]) for leaf in jax.tree.leaves(state) if len(leaf.shape) >= 2)
+    return "vmap" if widest <= SMALL_WIDTH else "map"

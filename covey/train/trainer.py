@@ -1,0 +1,249 @@
+"""How one member learns: decide, step, store, learn. Nothing here knows an algorithm or a population.
+
+Time has three sizes. A *row* is one step of each of the N environments. An *iteration* collects `unroll` rows and
+learns from replay. A *block* is `iterations` iterations; its random numbers are drawn at once and its start states
+are drawn anew, because many small draws cost more than the work they serve. Everything random in a block follows
+from the member's key and the block's number alone, so where a program is cut into chunks does not change it.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from covey.agent import Agent
+from covey.envs.base import Env
+from covey.errors import require
+from covey.replay import Record, Replay, ReplayState
+from covey.train.member import Member, Tally, World, new_tally, where
+from covey.train.schedule import at, initial
+from covey.types import Array, Key, Mode, Step
+
+BLOCK_STEPS = 100
+"""Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
+STARTS_PER_BLOCK = 4
+"""Start states that an environment can use in one block before it uses one twice."""
+
+
+class Draws(NamedTuple):
+    """The random numbers of the iterations of a block, [iterations, ...]."""
+
+    step: Key
+    observe: Key
+    sample: Array
+    update: Key
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One member's program. Static and hashable: two equal trainers share one compilation."""
+
+    agent: Agent[Any, Any, Any]
+    env: Env
+    schedules: Any
+    replay: Replay
+    envs: int
+    unroll: int
+    updates: int
+    iterations: int
+    metrics: tuple[str, ...]
+
+    @property
+    def block_steps(self) -> int:
+        """Environment steps in a block."""
+        return self.iterations * self.unroll * self.envs
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """Names of what the tally sums and watches: what comes in, then the agent's metrics."""
+        return ("observation", "reward", *self.metrics)
+
+    def init(self, hyper: Any, key: Key) -> Member:
+        key_agent, key_world, key_stream = jax.random.split(key, 3)
+        agent = self.agent.init(hyper, key_agent)
+        return Member(agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream)
+
+    def block(
+        self, member: Member, replay: ReplayState, number: Array, slot: Array | int, warmup: bool
+    ) -> tuple[Member, ReplayState]:
+        """One block: `warmup` (static) collects at random and learns nothing."""
+        key_starts, key_draws = jax.random.split(jax.random.fold_in(member.key, number))
+        starts = self._starts(key_starts)
+        first = number * self.iterations
+        mode = "random" if warmup else "sample"
+
+        def iterate(carry: tuple[Member, ReplayState], x: tuple[Draws, Array]) -> tuple[Any, None]:
+            member, replay = carry
+            draws, iteration = x
+            hyper = at(member.hyper, self.schedules, iteration * self.unroll * self.envs)
+            member, replay, incoming = self._collect(member, replay, hyper, draws, starts, slot, mode)
+            metrics = jnp.zeros(len(self.metrics))
+            if not warmup:
+                member, metrics = self._learn(member, replay, hyper, draws, slot)
+            tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration)
+            return (member._replace(tally=tally), replay), None
+
+        numbers = first + jnp.arange(self.iterations, dtype=jnp.int32)
+        (member, replay), _ = jax.lax.scan(iterate, (member, replay), (self._draws(key_draws), numbers))
+        return member, replay
+
+    def _collect(
+        self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, starts: Any, slot: Array | int, mode: Mode
+    ) -> tuple[Member, ReplayState, Array]:
+        """`unroll` rows of experience, stored and shown to the agent, and the largest observation and reward in it."""
+
+        def row(carry: tuple[World, Tally], key: Key) -> tuple[tuple[World, Tally], tuple[Record, Array]]:
+            world, tally = carry
+            return self._row(member.agent, hyper, world, tally, starts, key, mode)
+
+        carry = (member.world, member.tally)
+        (world, tally), (records, next_obs) = jax.lax.scan(row, carry, draws.step, unroll=min(self.unroll, 4))
+        replay = self.replay.add(replay, records, slot)
+        rollout = Step(
+            records.obs,
+            records.action,
+            records.reward,
+            records.terminated.astype(jnp.float32),
+            next_obs,
+            1.0 - records.last.astype(jnp.float32),
+            records.extras,
+        )
+        agent = self.agent.observe(member.agent, hyper, rollout, draws.observe)
+        incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
+        return member._replace(agent=agent, world=world, tally=tally), replay, incoming
+
+    def _row(
+        self, agent: Any, hyper: Any, world: World, tally: Tally, starts: Any, keys: Key, mode: Mode
+    ) -> tuple[tuple[World, Tally], tuple[Record, Array]]:
+        """One step of every environment. One whose episode is over ignores its action and takes a new start."""
+        key_begin, key_act, key_step = keys[0], keys[1], keys[2]
+        memory = where(world.first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), world.memory)
+        decision = jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, world.obs, key_act)
+        env, outcome = jax.vmap(self.env.step)(world.env, decision.action, key_step)
+
+        ended, going = world.last, ~world.last
+        reward = jnp.where(going, outcome.reward, 0.0)
+        terminated = outcome.terminated & going
+        clock = world.clock + 1
+        closes = going & (outcome.terminated | (clock >= self.env.spec.episode_length))
+        returns = world.returns + reward
+        record = Record(world.obs, decision.action, reward, terminated, ended, decision.extras)
+        finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])
+        tally = tally._replace(episodes=tally.episodes + jnp.sum(jnp.where(closes[None], finished, 0.0), axis=1))
+        turn = world.episodes % STARTS_PER_BLOCK
+        start_env, start_obs = jax.tree.map(lambda x: x[turn, jnp.arange(self.envs)], starts)
+        world = World(
+            env=where(ended, start_env, env),
+            obs=where(ended, start_obs, outcome.obs),
+            memory=decision.memory,
+            first=ended,
+            last=closes,
+            clock=jnp.where(ended, 0, clock),
+            returns=jnp.where(ended, 0.0, returns),
+            episodes=world.episodes + ended.astype(jnp.int32),
+        )
+        return (world, tally), (record, outcome.obs)
+
+    def _learn(
+        self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, slot: Array | int
+    ) -> tuple[Member, Array]:
+        """`updates` calls of the agent's update, each on a batch of its own; metrics averaged."""
+
+        def update(agent: Any, x: tuple[Array, Key]) -> tuple[Any, Array]:
+            bits, key = x
+            batch = self.replay.sample(replay, self.agent.plan, bits, slot)
+            agent, metrics = self.agent.update(agent, hyper, batch, key)
+            return agent, jnp.stack([metrics[name] for name in self.metrics])
+
+        agent, metrics = jax.lax.scan(update, member.agent, (draws.sample, draws.update))
+        return member._replace(agent=agent), jnp.mean(metrics, axis=0)
+
+    def _new_world(self, agent: Any, hyper: Any, key: Key) -> World:
+        key_reset, key_begin = jax.random.split(key)
+        env, obs = jax.vmap(self.env.reset)(jax.random.split(key_reset, self.envs))
+        memory = jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(jax.random.split(key_begin, self.envs))
+        yes, no = jnp.ones(self.envs, bool), jnp.zeros(self.envs, bool)
+        zero = jnp.zeros(self.envs, jnp.int32)
+        return World(env, obs, memory, yes, no, zero, jnp.zeros(self.envs), jnp.copy(zero))
+
+    def _starts(self, key: Key) -> Any:
+        """Fresh start states for a block, [STARTS_PER_BLOCK, N]."""
+        return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (STARTS_PER_BLOCK, self.envs)))
+
+    def _draws(self, key: Key) -> Draws:
+        key_step, key_observe, key_sample, key_update = jax.random.split(key, 4)
+        return Draws(
+            step=jax.random.split(key_step, (self.iterations, self.unroll, 3, self.envs)),
+            observe=jax.random.split(key_observe, self.iterations),
+            sample=jax.random.bits(
+                key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32
+            ),
+            update=jax.random.split(key_update, (self.iterations, self.updates)),
+        )
+
+
+def _watch(tally: Tally, values: Array, iteration: Array) -> Tally:
+    """The tally with an iteration's quantities added, and the first that is not finite remembered."""
+    bad = ~jnp.isfinite(values)
+    fault = jnp.stack([jnp.argmax(bad).astype(jnp.int32), iteration])
+    return tally._replace(
+        sums=tally.sums + values,
+        iterations=tally.iterations + 1,
+        fault=jnp.where((tally.fault[0] < 0) & jnp.any(bad), fault, tally.fault),
+    )
+
+
+def make_trainer(
+    agent: Agent[Any, Any, Any],
+    env: Env,
+    schedules: Any,
+    *,
+    envs: int = 1,
+    updates_per_step: float = 1.0,
+    capacity: int = 1_000_000,
+) -> Trainer:
+    """The trainer whose iteration is the shortest that makes exactly `updates_per_step` updates per step."""
+    for name, value in (("envs", envs), ("capacity", capacity), ("updates-per-step", updates_per_step)):
+        require(value > 0, f"--{name} must be positive, not {value:g}.")
+    calls = Fraction(updates_per_step).limit_denominator(1000) * envs / agent.plan.updates
+    unroll, updates = calls.denominator, calls.numerator
+    require(
+        0 < updates and unroll <= 1000,
+        f"--updates-per-step {updates_per_step:g} would need {unroll} steps between updates. Choose a rounder number.",
+    )
+    metrics, extras = _shapes(agent, env, schedules)
+    spec, rows = env.spec, capacity // envs // unroll * unroll
+    require(
+        rows > 0,
+        f"--capacity {capacity} does not hold one collection of {unroll} steps of {envs} environments. "
+        f"Raise it to at least {unroll * envs}.",
+    )
+    replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
+    iterations = max(1, BLOCK_STEPS // (unroll * envs))
+    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics)
+
+
+def _shapes(
+    agent: Agent[Any, Any, Any], env: Env, schedules: Any
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """The names of the agent's metrics, and the names and sizes of what it stores with a step."""
+
+    def probe() -> tuple[Any, Any]:
+        key, hyper = jax.random.key(0), initial(schedules)
+        state = agent.init(hyper, key)
+        _, obs = env.reset(key)
+        decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
+        window = (agent.plan.batch_size, agent.plan.window)
+
+        def many(x: Array) -> Array:
+            return jnp.broadcast_to(x, window + x.shape)
+
+        scalar, extras = jnp.zeros(window), {name: many(x.reshape(-1)) for name, x in decision.extras.items()}
+        batch = Step(many(obs), many(decision.action), scalar, scalar, many(obs), scalar, extras)
+        return agent.update(state, hyper, batch, key)[1], decision.extras
+
+    metrics, extras = jax.eval_shape(probe)
+    return tuple(sorted(metrics)), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))

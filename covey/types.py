@@ -1,0 +1,63 @@
+"""The words that every other module uses. Axes: P members, N environments, T time, B batch."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+Params = Any
+Metrics = dict[str, Array]
+Scalar = float | Array
+"""A Python float where it is declared, a traced scalar where it is used."""
+
+Mode = Literal["random", "sample", "greedy"]
+"""How a policy acts: uniform on the box (warm-up), exploring (collection), deterministic (evaluation)."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What an environment tells of its state in a few numbers: the space of skills and of diversity.
+
+    `reduce` says how the descriptor of a whole episode comes from those of its states.
+    """
+
+    names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    is_position: bool = True
+    reduce: Literal["mean", "final"] = "final"
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The sizes and limits of an environment. Agents act in [-1, 1]; the environment rescales to its own box."""
+
+    obs_size: int
+    action_size: int
+    episode_length: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    descriptor: Descriptor | None = None
+    frames_per_second: float = 30.0
+
+
+class Step(NamedTuple):
+    """Transitions as an agent sees them: [T, N, ...] fresh from the environment, [B, T, ...] from replay.
+
+    `next_obs` is the true successor of `obs`, also at a time limit. Where `valid` is false there is no transition
+    (the record closes an episode, or the window already ended): such an entry must not enter any loss or statistic.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    next_obs: Array
+    valid: Array
+    extras: dict[str, Array]
