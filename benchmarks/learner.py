@@ -17,11 +17,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs.base import Outcome
 from covey.train.device import DeviceLoop
-from covey.train.schedule import Schedule
+from covey.train.schedule import constant
 from covey.train.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
 
@@ -32,7 +33,9 @@ OBS, ACTION, BATCH, HIDDEN = 17, 6, 256, 256
 class Noise:
     """An environment that costs nothing: the learner is what is measured."""
 
-    spec: EnvSpec = EnvSpec(OBS, ACTION, 1000, (-1.0,) * ACTION, (1.0,) * ACTION)
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(OBS, ACTION, 1000, (-1.0,) * ACTION, (1.0,) * ACTION)
 
     def reset(self, key: Key) -> tuple[Array, Array]:
         return jnp.zeros(()), jnp.zeros(OBS)
@@ -40,6 +43,12 @@ class Noise:
     def step(self, state: Array, action: Array, key: Key) -> tuple[Array, Outcome]:
         obs = jnp.tile(action, 3)[:OBS]
         return state, Outcome(obs, jnp.sum(action), jnp.zeros((), bool))
+
+    def descriptor(self, state: Array) -> Array:
+        return jnp.zeros(0)
+
+    def frame(self, state: Array) -> np.ndarray:
+        return np.zeros((1, 1, 3), np.uint8)
 
 
 def td3_flops() -> float:
@@ -72,10 +81,9 @@ def product_chain() -> Callable[[], Any]:
 
 
 def learner(members: int, axis: str) -> tuple[Callable[[], Any], int]:
-    hyper = TD3Hyper()
-    schedules = TD3Hyper(*(Schedule("constant", v, v) for v in hyper))
-    agent = TD3(TD3Config(), Noise.spec)
-    trainer = make_trainer(agent, Noise(), schedules, capacity=100_000)
+    hyper, env = TD3Hyper(), Noise()
+    agent = TD3(TD3Config(), env.spec)
+    trainer = make_trainer(agent, env, constant(hyper), capacity=100_000)
     loop = DeviceLoop(trainer, members, axis)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), hyper)
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
@@ -108,8 +116,10 @@ def main() -> None:
         shares.append(rates[-1] * td3_flops() / (gflops * 1e9))
         print(f"products {gflops:6.1f} GFLOP/s   TD3 {rates[-1]:6.1f} updates/s   share of the limit {shares[-1]:.3f}")
     print(f"jax {jax.__version__}, {jax.devices()[0].platform}, {td3_flops() / 1e6:.1f} MFLOP per update")
-    print(f"TD3 learner, {options.members} member(s), {options.axis}: "
-          f"best {max(shares):.3f}, median {statistics.median(shares):.3f} of the limit")
+    print(
+        f"TD3 learner, {options.members} member(s), {options.axis}: "
+        f"best {max(shares):.3f}, median {statistics.median(shares):.3f} of the limit"
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -10,23 +10,29 @@ __version__ = "0.1.0"
 # before its first import; what goes wrong is raised as an exception all the same.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-_PUBLIC = {
-    "train": "covey.run.api",
-    "load": "covey.run.api",
-    "Run": "covey.run.api",
-    "CoveyError": "covey.errors",
-    "register_env": "covey.register",
-    "register_agent": "covey.register",
-    "register_torso": "covey.register",
-    "register_actor_head": "covey.register",
-    "register_critic_head": "covey.register",
-}
+if TYPE_CHECKING:
+    from covey.errors import CoveyError
+    from covey.register import register_actor_head, register_agent, register_critic_head, register_env, register_torso
+    from covey.run.api import Run, load, train
 
-__all__ = [*_PUBLIC, "__version__"]
+_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.api", "load": "covey.run.api", "train": "covey.run.api"}
+
+__all__ = [
+    "CoveyError",
+    "Run",
+    "__version__",
+    "load",
+    "register_actor_head",
+    "register_agent",
+    "register_critic_head",
+    "register_env",
+    "register_torso",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are used: `import covey` stays instant and touches no device."""
-    if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module(_HOME.get(name, "covey.register")), name)
     raise AttributeError(f"module 'covey' has no attribute {name!r}")

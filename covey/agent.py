@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from covey.types import Array, Key, Metrics, Mode, Step
 
 State = TypeVar("State")
-Hyper = TypeVar("Hyper", contravariant=True)
+Hyper = TypeVar("Hyper", contravariant=True)  # noqa: PLC0105  (the name is the concept)
 Memory = TypeVar("Memory")
 
 
@@ -69,10 +69,13 @@ class Agent(Policy[State, Hyper, Memory], Protocol):
 
 
 class Entry(NamedTuple):
-    """An algorithm in the registry: its Config and Hyper types, the ranges to tune, and `make(config, spec)`."""
+    """An algorithm in the registry: its Config and Hyper types, the ranges to tune, and `make(config, spec)`.
+
+    The ranges are by the name of the hyper-parameter; within a nested Hyper by its path, as in `sac.actor_lr`.
+    """
 
     config: Any
     hyper: Any
-    space: Any
+    space: dict[str, Range]
     make: Any
     summary: str

@@ -1,6 +1,6 @@
 """TD3: twin delayed deep deterministic policy gradient (Fujimoto, van Hoof and Meger, 2018, arXiv 1802.09477)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -21,7 +21,7 @@ from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 class TD3Config:
     """What never changes in a run."""
 
-    networks: Networks = Networks()
+    networks: Networks = field(default_factory=Networks)
     """The networks: torsos, encoder, heads."""
     num_critics: int = 2
     """Critics in the ensemble; the target is their minimum."""
@@ -55,16 +55,16 @@ class TD3Hyper(NamedTuple):
     reward_scale: Scalar = 1.0
 
 
-TD3_SPACE = TD3Hyper(
-    actor_lr=Range(1e-5, 3e-3),
-    critic_lr=Range(1e-5, 3e-3),
-    discount=Range(0.9, 0.999, "one_minus"),
-    tau=Range(1e-3, 5e-2),
-    exploration_noise=Range(0.02, 0.5),
-    target_noise=Range(0.05, 0.5),
-    target_noise_clip=Range(0.1, 1.0, "linear"),
-    reward_scale=Range(0.1, 10.0),
-)
+TD3_SPACE = {
+    "actor_lr": Range(1e-5, 3e-3),
+    "critic_lr": Range(1e-5, 3e-3),
+    "discount": Range(0.9, 0.999, "one_minus"),
+    "tau": Range(1e-3, 5e-2),
+    "exploration_noise": Range(0.02, 0.5),
+    "target_noise": Range(0.05, 0.5),
+    "target_noise_clip": Range(0.1, 1.0, "linear"),
+    "reward_scale": Range(0.1, 10.0),
+}
 
 
 class CriticParams(NamedTuple):
@@ -119,17 +119,20 @@ class TD3:
         critic = CriticParams(
             encoder, init_ensemble(self.critic, self.config.num_critics, key_critic, features, action)
         )
-        copy = jax.tree.map(jnp.copy, (actor, critic))  # donated programs need every buffer to be its own
         return TD3State(
-            actor, critic, *copy, adam_init(actor), adam_init(critic), init_stats(self.spec.obs_size)
+            actor=actor,
+            critic=critic,
+            target_actor=actor,
+            target_critic=critic,
+            actor_optimiser=adam_init(actor),
+            critic_optimiser=adam_init(critic),
+            observations=init_stats(self.spec.obs_size),
         )
 
     def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> tuple[()]:
         return ()
 
-    def act(
-        self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, key: Key, mode: Mode
-    ) -> Decision:
+    def act(self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
         obs = self._normalised(state, obs)
@@ -156,6 +159,7 @@ class TD3:
         noise = jax.random.normal(key, data.action.shape)
         # The targets rest within a block of updates, so one large product serves all of them.
         target = self._target(state, hyper, data, noise)
+        part, metrics = data, {}
         for i in range(self.config.policy_delay):
             rows = slice(i * self.config.batch_size, (i + 1) * self.config.batch_size)
             part = jax.tree.map(lambda x, rows=rows: x[rows], data)

@@ -100,7 +100,8 @@ def _train(arguments: list[str]) -> None:
 
     if arguments[:1] in (["-h"], ["--help"]):
         print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
-        return _agents([])
+        _agents([])
+        return
     name, arguments = _first(arguments, "an agent", "covey train td3 --env pendulum")
     file, arguments = _take(arguments, "--config")
     out, arguments = _take(arguments, "--out")
@@ -181,15 +182,19 @@ def _envs(arguments: list[str]) -> None:
 
 
 def _agents(arguments: list[str]) -> None:
+    import jax
+
     from covey import agents
 
     require(len(arguments) <= 1, f"`covey agents` takes one agent, not {' '.join(arguments)}.")
-    for name in arguments or agents.REGISTRY:
-        entry = agents.entry(name)
-        print(f"{name}: {entry.summary}")
-        for field, value in entry.hyper()._asdict().items():
-            space = getattr(entry.space, field)
-            print(f"  --hyper.{field.replace('_', '-'):<22}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
+    for agent in arguments or agents.REGISTRY:
+        entry = agents.entry(agent)
+        print(f"{agent}: {entry.summary}")
+        for path, value in jax.tree.flatten_with_path(entry.hyper())[0]:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            tuned = entry.space.get(name)
+            space = f"search {tuned.low:g} to {tuned.high:g}, {tuned.scale}" if tuned else "not searched"
+            print(f"  --hyper.{name.replace('_', '-'):<22}{value:<8g}  {space}")
 
 
 VERBS = {"train": _train, "resume": _resume, "eval": _eval, "plot": _plot, "envs": _envs, "agents": _agents}

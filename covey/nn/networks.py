@@ -13,7 +13,7 @@ A part is named in the config, so that a config stays a file of plain values. `r
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import flax.linen as nn
@@ -146,11 +146,11 @@ class Networks:
     actor reads its features without moving them, as is usual since SAC-AE (Yarats et al., 2021).
     """
 
-    actor: Torso = Torso()
+    actor: Torso = field(default_factory=Torso)
     """The actor's torso."""
-    critic: Torso = Torso()
+    critic: Torso = field(default_factory=Torso)
     """The critics' torso."""
-    encoder: Torso = Torso(hidden=())
+    encoder: Torso = field(default_factory=lambda: Torso(hidden=()))
     """An encoder of the observation before the torsos; none by default."""
     share_encoder: bool = False
     """One encoder for the actor and all critics, trained by the critics' loss."""
@@ -162,7 +162,7 @@ class Networks:
     def __post_init__(self) -> None:
         require(
             not self.share_encoder or bool(self.encoder.hidden),
-            "share_encoder needs an encoder to share: give encoder.hidden, for example --agent.networks.encoder.hidden 64.",
+            "share_encoder needs an encoder to share: give it units, for example --agent.networks.encoder.hidden 64.",
         )
 
     def actor_module(self, spec: EnvSpec) -> Actor:

@@ -13,7 +13,7 @@ EPSILON = 1e-6
 class RunningStats(NamedTuple):
     """What is known of a stream: how many rows, their mean, and the sum of squared deviations from it."""
 
-    count: Array
+    rows: Array
     mean: Array
     squares: Array
 
@@ -34,19 +34,19 @@ def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStat
     count = jnp.sum(weight)
     mean = jnp.sum(rows * weight, axis=0) / jnp.maximum(count, 1.0)
     squares = jnp.sum(weight * (rows - mean[None]) ** 2, axis=0)
-    total = stats.count + count
+    total = stats.rows + count
     share = count / jnp.maximum(total, 1.0)
     delta = mean - stats.mean
     return RunningStats(
-        count=total,
+        rows=total,
         mean=stats.mean + delta * share,
-        squares=stats.squares + squares + delta**2 * stats.count * share,
+        squares=stats.squares + squares + delta**2 * stats.rows * share,
     )
 
 
 def normalise(stats: RunningStats, x: Array) -> Array:
     """x with mean 0 and deviation 1 under the statistics, clipped at +-10; unchanged before there are two rows."""
-    variance = jnp.where(stats.count > 1, stats.squares / jnp.maximum(stats.count, 1.0), 1.0)
+    variance = jnp.where(stats.rows > 1, stats.squares / jnp.maximum(stats.rows, 1.0), 1.0)
     shape = (1,) * (x.ndim - 1) + stats.mean.shape
     mean, deviation = stats.mean.reshape(shape), jnp.sqrt(variance + EPSILON).reshape(shape)
     return jnp.clip((x - mean) / deviation, -CLIP, CLIP)

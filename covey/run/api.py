@@ -45,7 +45,9 @@ class TrainedPolicy:
     def __init__(self, program: Program, state: Any, hyper: Any, seed: int = 0) -> None:
         self._act = jax.jit(lambda m, o, k: program.agent.act(state, hyper, m, o, k, "greedy"))
         self._begin = lambda key: program.agent.begin(state, hyper, key)
-        self._low, self._high = (np.asarray(x, np.float32) for x in (program.env.spec.action_low, program.env.spec.action_high))
+        self._low, self._high = (
+            np.asarray(x, np.float32) for x in (program.env.spec.action_low, program.env.spec.action_high)
+        )
         self._size = program.env.spec.obs_size
         self._key = jax.random.key(seed)
         self.reset()
@@ -91,7 +93,7 @@ class Run:
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
         found = Episodes(*(x[0] for x in found))
-        return Evaluation(mean_interval(found.returns), found)
+        return Evaluation(mean_interval(np.asarray(found.returns)), found)
 
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
@@ -192,7 +194,9 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter, changed: froze
 def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
     config = program.config
     steps = program.total * program.block_steps
-    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, seed {config.seed}, {config.seeds} member(s)")
+    reporter.heading(
+        f"{config.algorithm} on {config.env}: {steps:,} steps, seed {config.seed}, {config.seeds} member(s)"
+    )
     hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
     reporter.say(f"hyper-parameters: {hyper}")
     reporter.say(

@@ -14,7 +14,8 @@ def use_cache() -> None:
     A cache that the user set up through jax itself is left as it is.
     """
     folder = os.environ.get("COVEY_CACHE", "")
-    if folder == "off" or jax.config.jax_compilation_cache_dir:
+    already: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder == "off" or already:
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))

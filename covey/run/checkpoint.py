@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, require
@@ -39,20 +40,22 @@ def restore(template: Any, arrays: dict[str, np.ndarray]) -> Any:
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     wrong = sorted(set(names) ^ set(arrays))
     require(not wrong, f"The checkpoint is of another program: it differs in {', '.join(wrong[:3])}.")
-    return jax.tree.unflatten(structure, [_typed(n, leaf, arrays[n]) for n, (_, leaf) in zip(names, leaves, strict=True)])
+    return jax.tree.unflatten(
+        structure, [_typed(n, leaf, arrays[n]) for n, (_, leaf) in zip(names, leaves, strict=True)]
+    )
 
 
 def _raw(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _typed(name: str, like: Any, array: np.ndarray) -> Any:
-    if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jax.numpy.asarray(array))
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array))
     fits = array.shape == like.shape and array.dtype == like.dtype
     require(fits, f"The checkpoint is of another program: {name} is {array.dtype}{list(array.shape)} in it, "
             f"and should be {like.dtype}{list(like.shape)}.")  # fmt: skip
-    return jax.numpy.asarray(array)
+    return jnp.asarray(array)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Store:
             aside = path.with_name(path.name + DAMAGED)
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
-            say(f"Checkpoint {path} is damaged ({fault}). It was set aside as {aside.name}; going back to the one before.")
+            say(f"Checkpoint {path} is damaged ({fault}). Set aside as {aside.name}; going back to the one before.")
         raise CoveyError(
             f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to go on from. "
             "Start the run again, or restore the folder from a copy."

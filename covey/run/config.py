@@ -162,7 +162,7 @@ def to_json(config: Any) -> Any:
 
 def from_json(kind: Any, data: Any, path: str) -> Any:
     """The dataclass of type `kind` that JSON values describe; an error names what does not fit."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         require(isinstance(data, dict), f"{path} must be an object with fields, not {data!r}.")
         hints = get_type_hints(kind)
         names = {f.name for f in dataclasses.fields(kind)}
@@ -201,6 +201,7 @@ def load_config(path: Path) -> RunConfig[Any, Any]:
             raise unknown("option", name, names)
         default = names[name].default
         fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
-        require(default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}.")
+        require(
+            default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."
+        )
     return RunConfig(agent=agent, hyper=hyper, **data)
-

@@ -1,9 +1,9 @@
-"""The training loop: advance, log, evaluate, save. There is one in the library; a single agent is a population of one."""
+"""The training loop: advance, log, evaluate, save. It is the only one; a single agent is a population of one."""
 
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -177,7 +177,7 @@ class Session:
         fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (p, *x.shape)), new_tally(len(names)))
         self.population = self.population._replace(members=members._replace(tally=fresh))
 
-    def _write(self, values: dict[str, np.ndarray]) -> None:
+    def _write(self, values: Mapping[str, np.ndarray]) -> None:
         for sink in self.sinks:
             sink.write(self.step, self.wall, values)
 
@@ -189,7 +189,8 @@ class Session:
         """Writes an evaluation down, and keeps the best policy."""
         intervals = np.array([mean_interval(returns) for returns in found.returns])
         names = ("eval/return", "eval/return_low", "eval/return_high")
-        self._write(dict(zip(names, intervals.T, strict=True)) | {"eval/length": found.length.mean(axis=1)})
+        lengths = np.mean(found.length, axis=1)
+        self._write(dict(zip(names, intervals.T, strict=True)) | {"eval/length": lengths})
         for member, episode in np.ndindex(found.returns.shape):
             self.episodes.row(
                 step=self.step,
@@ -206,7 +207,7 @@ class Session:
             members = self.population.members
             everyone = snapshot((members.agent, members.hyper))
             self.best = Best(float(means[top]), self.step, {name: x[top] for name, x in everyone.items()})
-        shown = mean_interval(found.returns[0] if len(means) == 1 else means)
+        shown = mean_interval(np.asarray(found.returns[0]) if len(means) == 1 else means)
         self.reporter.evaluated(self.step, f"return {shown}  best {self.best.value:.1f}", speed)
 
     def _save_if_due(self) -> None:
@@ -231,8 +232,8 @@ class Session:
         faulty = [name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]
         require(
             not faulty,
-            f"{faulty[:1]} of the training state is not finite (NaN or infinite) at environment step {step:,}: training "
-            f"diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
+            f"{faulty[:1]} of the training state is not finite (NaN or infinite) at environment step {step:,}: "
+            f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
         )
         filled = min(self._rows(), population.replay.data.shape[1])
         arrays["replay"] = np.array(np.asarray(population.replay.data)[:, :filled])

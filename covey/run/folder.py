@@ -98,8 +98,8 @@ class writing:  # noqa: N801  (reads as a phrase: `with writing(path):`)
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, OSError):
             raise CoveyError(
-                f"Can't write to {self.folder}: {error.strerror or error}. Free some space or give a folder that can be "
-                f"written with --out. What was saved before is kept: if the run had started, `covey resume "
+                f"Can't write to {self.folder}: {error.strerror or error}. Free some space, or give a folder that can "
+                f"be written with --out. What was saved before is kept: if the run had started, `covey resume "
                 f"{self.folder}` goes on from its last checkpoint."
             ) from error
 

@@ -103,10 +103,8 @@ def _points(total: int, number: int) -> tuple[int, ...]:
 
 def _check_memory(replay_bytes: int) -> None:
     stats = jax.devices()[0].memory_stats()
-    if stats and "bytes_limit" in stats:
-        free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    else:
-        free = _free_memory()
+    on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
+    free = on_device or _free_memory()
     require(
         replay_bytes < 0.9 * free,
         f"The replay would need {replay_bytes / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. "

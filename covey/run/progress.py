@@ -51,7 +51,9 @@ class Reporter:
             self.bar.start()
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
-        speed = f"{step:,} of {self._total:,} steps  {steps_per_second:,.0f} steps/s  {updates_per_second:,.0f} updates/s"
+        speed = (
+            f"{step:,} of {self._total:,} steps  {steps_per_second:,.0f} steps/s  {updates_per_second:,.0f} updates/s"
+        )
         if self.bar is not None:
             self.bar.update(self.task, completed=step, description=f"{speed}  {self._figures}")
 

@@ -64,7 +64,7 @@ class TensorBoard:
 
     def __init__(self, folder: Path, members: int, from_step: int) -> None:
         """Tells readers to forget events from `from_step` on: a resumed run writes them again."""
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         names = [folder] if members == 1 else [folder / f"member-{i}" for i in range(members)]
@@ -75,8 +75,8 @@ class TensorBoard:
                 writer.add_event(Event(wall_time=time.time(), step=from_step + 1, session_log=log))
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         now = time.time()
         for member, writer in enumerate(self.writers):

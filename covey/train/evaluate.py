@@ -29,16 +29,12 @@ class _Progress(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("policy", "env", "episodes"))
-def evaluate(
-    policy: Policy[Any, Any, Any], env: Env, states: Any, hypers: Any, key: Key, episodes: int
-) -> Episodes:
+def evaluate(policy: Policy[Any, Any, Any], env: Env, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
     """Episodes of every member [P], all from the same start states."""
     return jax.vmap(lambda s, h: run_episodes(policy, env, s, h, key, episodes))(states, hypers)
 
 
-def run_episodes(
-    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int
-) -> Episodes:
+def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Episodes:
     """Each episode stops at its own end; what its environment does afterwards is not looked at.
 
     The descriptor of an episode is that of its final state or the mean over its states, as the environment says.

@@ -36,7 +36,7 @@ class Tally(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One agent, its hyper-parameters, its environments, its random stream; its replay is a slot of the population's."""
+    """One agent, its hyper-parameters, environments and random stream. Its replay is a slot of the population's."""
 
     agent: Any
     hyper: Any
@@ -46,7 +46,7 @@ class Member(NamedTuple):
 
 
 class Population(NamedTuple):
-    """P members (leading axis P), their replay, and the number of blocks done. A single agent is a population of one."""
+    """P members (leading axis P), their replay, and the blocks done. A single agent is a population of one."""
 
     members: Member
     replay: ReplayState

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,12 @@ def parse(name: str, text: str | float, total: int) -> Schedule:
         kind != "exponential" or start * end > 0,
         f"{name}: an exponential schedule needs two values of the same sign and not 0, not {text!r}.",
     )
-    return Schedule(kind, start, end, int(steps))
+    return Schedule(cast(Kind, kind), start, end, int(steps))
+
+
+def constant(hyper: Any) -> Any:
+    """Schedules that keep every hyper-parameter at its value."""
+    return jax.tree.map(lambda value: Schedule("constant", value, value), hyper)
 
 
 def at(hyper: Any, schedules: Any, step: Array) -> Any:

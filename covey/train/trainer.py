@@ -64,7 +64,9 @@ class Trainer:
     def init(self, hyper: Any, key: Key) -> Member:
         key_agent, key_world, key_stream = jax.random.split(key, 3)
         agent = self.agent.init(hyper, key_agent)
-        return Member(agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream)
+        return Member(
+            agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream
+        )
 
     def block(
         self, member: Member, replay: ReplayState, number: Array, slot: Array | int, warmup: bool
@@ -178,9 +180,7 @@ class Trainer:
         return Draws(
             step=jax.random.split(key_step, (self.iterations, self.unroll, 3, self.envs)),
             observe=jax.random.split(key_observe, self.iterations),
-            sample=jax.random.bits(
-                key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32
-            ),
+            sample=jax.random.bits(key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32),
             update=jax.random.split(key_update, (self.iterations, self.updates)),
         )
 
@@ -211,7 +211,7 @@ def make_trainer(
     calls = Fraction(updates_per_step).limit_denominator(1000) * envs / agent.plan.updates
     unroll, updates = calls.denominator, calls.numerator
     require(
-        0 < updates and unroll <= 1000,
+        updates > 0 and unroll <= 1000,
         f"--updates-per-step {updates_per_step:g} would need {unroll} steps between updates. Choose a rounder number.",
     )
     metrics, extras = _shapes(agent, env, schedules)
