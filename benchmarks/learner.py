@@ -21,9 +21,9 @@ import numpy as np
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs.base import Outcome
-from covey.train.device import DeviceLoop
-from covey.train.schedule import constant
-from covey.train.trainer import make_trainer
+from covey.training.device import DeviceLoop
+from covey.training.schedule import constant
+from covey.training.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
 
 OBS, ACTION, BATCH, HIDDEN = 17, 6, 256, 256

@@ -14,7 +14,8 @@ def adam_step(
     params: Params, gradient: Params, state: optax.OptState, learning_rate: Scalar
 ) -> tuple[Params, optax.OptState]:
     """One step of Adam with a traced learning rate."""
-    updates, state = optax.scale_by_adam().update(gradient, state)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an integer count
+        updates, state = optax.scale_by_adam().update(gradient, state)
     return jax.tree.map(lambda p, u: p - learning_rate * u, params, updates), state
 
 

@@ -22,7 +22,7 @@ from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
 from covey.run.sinks import read_metrics
 from covey.run.stats import Interval, mean_interval
-from covey.train.evaluate import Episodes
+from covey.training.evaluate import Episodes
 
 RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper")
 
@@ -86,7 +86,7 @@ class Run:
         program = build(self.config)
         return TrainedPolicy(program, *self._best(program), seed)
 
-    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+    def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
         require(episodes > 0, f"--episodes must be positive, not {episodes}.")
         program = build(self.config)

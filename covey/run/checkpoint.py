@@ -1,13 +1,12 @@
 """Checkpoints: whole or absent, verified when read, written beside the training, and never code.
 
-A checkpoint is a folder with the arrays (written by orbax), `info.json` (counters and what the other files of the
-run held at that moment) and `manifest.json` (the SHA-256 of every file). It is written under a temporary name and
-renamed when it is complete.
+A checkpoint is a folder with `arrays.safetensors` (raw numbers and a JSON header), `info.json` (counters, and how long
+the run's other files were at that moment) and `manifest.json` (the SHA-256 of every file). It is written under a
+temporary name and renamed when it is complete.
 """
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import threading
@@ -20,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from covey.errors import CoveyError, require
 from covey.run.folder import replace_text
@@ -74,12 +75,8 @@ class Store:
         partial = final.with_name(final.name + PARTIAL)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        # Short names, because the true ones hold characters that orbax treats specially; and no array without an
-        # axis, because orbax would make a Python number of it.
-        numbered = {str(i): np.atleast_1d(array) for i, array in enumerate(arrays.values())}
-        _checkpointer().save((partial / "arrays").absolute(), numbered)
-        shapes = {name: array.shape for name, array in arrays.items()}
-        (partial / "info.json").write_text(json.dumps(info | {"shapes": shapes}))
+        save_file(arrays, partial / "arrays.safetensors")
+        (partial / "info.json").write_text(json.dumps(info))
         replace_text(partial / "manifest.json", json.dumps(_digests(partial)))
         partial.rename(final)
         _sync(self.folder)
@@ -118,17 +115,7 @@ class Store:
         return self.folder / f"{self.prefix}_{step:010d}"
 
     def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        info = json.loads((path / "info.json").read_text())
-        numbered = _checkpointer().restore((path / "arrays").absolute())
-        shapes = info.pop("shapes")
-        return {name: np.asarray(numbered[str(i)]).reshape(shapes[name]) for i, name in enumerate(shapes)}, info
-
-
-def _checkpointer() -> Any:
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
+        return load_file(path / "arrays.safetensors"), json.loads((path / "info.json").read_text())
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -225,8 +212,11 @@ class Writer:
 
     def check(self) -> None:
         error, self._error = self._error, None
-        if error is not None:
+        if error is None:
+            return
+        if isinstance(error, OSError | SafetensorError):
             raise CoveyError(
                 f"A checkpoint could not be written: {error}. Free some space; the checkpoints before it are kept, and "
                 "`covey resume` goes on from the newest."
             ) from error
+        raise error

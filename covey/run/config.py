@@ -13,7 +13,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import CoveyError, require, unknown
-from covey.train.schedule import parse
+from covey.training.schedule import parse
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
@@ -128,7 +128,7 @@ def hyper_text(hyper: Any) -> Any:
         if hasattr(value, "_asdict"):
             nested = hyper_text(type(value))
             return name, nested, field(default_factory=nested)
-        return name, str, field(default=f"{value:g}")
+        return name, str, field(default=repr(value))
 
     fields = [text_field(name, value) for name, value in hyper()._asdict().items()]
     return dataclasses.make_dataclass(f"{hyper.__name__}Text", fields, frozen=True)

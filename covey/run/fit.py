@@ -19,9 +19,9 @@ from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
 from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard
 from covey.run.stats import mean_interval
-from covey.train.evaluate import Episodes
-from covey.train.member import Population, new_tally
-from covey.train.schedule import at, initial
+from covey.training.evaluate import Episodes
+from covey.training.member import Population, new_tally
+from covey.training.schedule import at, initial
 
 CHUNK_SECONDS = 1.0
 """Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
@@ -206,7 +206,7 @@ class Session:
         if top >= 0 and means[top] > self.best.value:
             members = self.population.members
             everyone = snapshot((members.agent, members.hyper))
-            self.best = Best(float(means[top]), self.step, {name: x[top] for name, x in everyone.items()})
+            self.best = Best(float(means[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
         shown = mean_interval(np.asarray(found.returns[0]) if len(means) == 1 else means)
         self.reporter.evaluated(self.step, f"return {shown}  best {self.best.value:.1f}", speed)
 

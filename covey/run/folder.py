@@ -13,7 +13,7 @@ from typing import IO, Any
 from covey.errors import CoveyError, require
 from covey.run.config import RunConfig, load_config, to_json
 
-PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,18 @@ import numpy as np
 from covey import agents, envs
 from covey.errors import require
 from covey.run.config import RunConfig
-from covey.train.device import DeviceLoop, choose_axis
-from covey.train.evaluate import Episodes, evaluate
-from covey.train.member import Population
-from covey.train.schedule import initial
-from covey.train.trainer import make_trainer
+from covey.training.device import DeviceLoop, choose_axis
+from covey.training.evaluate import Episodes, evaluate
+from covey.training.member import Population
+from covey.training.schedule import initial
+from covey.training.trainer import make_trainer
 from covey.types import Key
 
 LOGS_PER_EVALUATION = 5
 EVALUATION, FINAL_EVALUATION, ANIMATION = 1, 2, 3
 """Random streams beside the training's own."""
+STREAMS = 0x5EED_C0DE
+"""Their root, far from the seeds that people choose."""
 
 
 class Program(NamedTuple):
@@ -44,9 +46,9 @@ class Program(NamedTuple):
         trainer = self.loop.trainer
         return trainer.iterations * trainer.updates * self.agent.plan.updates
 
-    def stream(self, number: int, seed: int | None = None) -> Key:
-        """A random stream that training does not use."""
-        return jax.random.fold_in(jax.random.key(self.config.seed if seed is None else seed), number)
+    def stream(self, number: int, seed: int = 0) -> Key:
+        """A random stream that training does not use, the same in every run: seeds are judged on the same starts."""
+        return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
 
     def init(self) -> Population:
         """The members before the first step: member i from the seed + i."""

@@ -34,7 +34,7 @@ class Schedule:
         return self.start + share * (self.end - self.start)
 
     def __str__(self) -> str:
-        return f"{self.start:g}" if self.kind == "constant" else f"{self.kind}:{self.start:g}:{self.end:g}:{self.steps}"
+        return repr(self.start) if self.kind == "constant" else f"{self.kind}:{self.start}:{self.end}:{self.steps}"
 
 
 def parse(name: str, text: str | float, total: int) -> Schedule:

@@ -18,14 +18,12 @@ from covey.agent import Agent
 from covey.envs.base import Env
 from covey.errors import require
 from covey.replay import Record, Replay, ReplayState
-from covey.train.member import Member, Tally, World, new_tally, where
-from covey.train.schedule import at, initial
+from covey.training.member import Member, Tally, World, new_tally, where
+from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
 BLOCK_STEPS = 100
 """Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
-STARTS_PER_BLOCK = 4
-"""Start states that an environment can use in one block before it uses one twice."""
 
 
 class Draws(NamedTuple):
@@ -55,6 +53,11 @@ class Trainer:
     def block_steps(self) -> int:
         """Environment steps in a block."""
         return self.iterations * self.unroll * self.envs
+
+    @property
+    def _episodes_per_block(self) -> int:
+        """The most episodes that an environment can begin in a block: each takes two records at least."""
+        return -(-self.iterations * self.unroll // 2)
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ class Trainer:
             return self._row(member.agent, hyper, world, tally, starts, key, mode)
 
         carry = (member.world, member.tally)
-        (world, tally), (records, next_obs) = jax.lax.scan(row, carry, draws.step, unroll=min(self.unroll, 4))
+        (world, tally), (records, next_obs) = jax.lax.scan(row, carry, draws.step)
         replay = self.replay.add(replay, records, slot)
         rollout = Step(
             records.obs,
@@ -135,7 +138,7 @@ class Trainer:
         record = Record(world.obs, decision.action, reward, terminated, ended, decision.extras)
         finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])
         tally = tally._replace(episodes=tally.episodes + jnp.sum(jnp.where(closes[None], finished, 0.0), axis=1))
-        turn = world.episodes % STARTS_PER_BLOCK
+        turn = world.episodes % self._episodes_per_block
         start_env, start_obs = jax.tree.map(lambda x: x[turn, jnp.arange(self.envs)], starts)
         world = World(
             env=where(ended, start_env, env),
@@ -172,8 +175,8 @@ class Trainer:
         return World(env, obs, memory, yes, no, zero, jnp.zeros(self.envs), jnp.copy(zero))
 
     def _starts(self, key: Key) -> Any:
-        """Fresh start states for a block, [STARTS_PER_BLOCK, N]."""
-        return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (STARTS_PER_BLOCK, self.envs)))
+        """Fresh start states for a block, as many as could be needed: [episodes, N]."""
+        return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (self._episodes_per_block, self.envs)))
 
     def _draws(self, key: Key) -> Draws:
         key_step, key_observe, key_sample, key_update = jax.random.split(key, 4)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from covey.agent import Policy
 from covey.envs.base import Env
-from covey.train.member import where
+from covey.training.member import where
 from covey.types import Array, Key
 
 

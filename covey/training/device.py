@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from covey.replay import ReplayState
-from covey.train.member import Population
-from covey.train.schedule import initial
-from covey.train.trainer import Trainer
+from covey.training.member import Population
+from covey.training.schedule import initial
+from covey.training.trainer import Trainer
 from covey.types import Array, Key
 
 Axis = Literal["map", "vmap"]

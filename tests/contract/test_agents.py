@@ -1,0 +1,133 @@
+"""What every algorithm in the registry must hold, whoever wrote it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey import agents
+from covey.agents import REGISTRY
+from covey.envs.builtin.point import Point
+from covey.training.device import DeviceLoop
+from tests.tasks import SMALL, assert_same, population, small_trainer
+
+ENV = Point()
+NAMES = sorted(REGISTRY)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def loop(request) -> DeviceLoop:
+    return DeviceLoop(small_trainer(request.param, ENV, envs=2), 2, "map")
+
+
+def test_every_agent_has_a_small_configuration_for_tests():
+    assert set(SMALL) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hash_and_equality_by_value(name: str):
+    one, two = small_trainer(name, ENV), small_trainer(name, ENV)
+    assert one == two and hash(one) == hash(two)
+    assert one.agent == two.agent and one.agent is not two.agent
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_hyper_parameter_has_a_range_and_its_default_lies_in_it(name: str):
+    entry = agents.entry(name)
+    for path, default in jax.tree.flatten_with_path(entry.hyper())[0]:
+        key = jax.tree_util.keystr(path, simple=True, separator=".")
+        assert key in entry.space, f"{key} has no range"
+        assert entry.space[key].low <= default <= entry.space[key].high
+    assert len(entry.space) == len(jax.tree.leaves(entry.hyper()))
+
+
+def test_state_keeps_structure_shape_and_dtype(loop):
+    before = population(loop)
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), before)
+    after = loop.advance(before, jnp.int32(1), warmup=False)
+    assert jax.tree.structure(shapes) == jax.tree.structure(jax.tree.map(lambda x: (x.shape, x.dtype), after))
+    assert shapes == jax.tree.map(lambda x: (x.shape, x.dtype), after)
+
+
+def test_learning_changes_the_agent_and_stays_finite(loop):
+    before = population(loop)
+    start = jax.tree.map(np.asarray, before.members.agent)
+    after = loop.advance(before, jnp.int32(2), warmup=False)
+    assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(after.members.agent))
+    assert np.asarray(after.members.tally.fault).max() == -1
+    changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, jax.tree.map(np.asarray, after.members.agent))
+    assert np.mean(jax.tree.leaves(changed)) > 0.9
+
+
+def test_warm_up_learns_nothing(loop):
+    hyper = jax.tree.map(lambda s: jnp.full(loop.members, s.start), loop.trainer.schedules)
+    fresh = loop.init(hyper, jax.random.split(jax.random.key(0), loop.members))
+    start = jax.tree.map(np.asarray, fresh.members.agent)
+    after = loop.advance(fresh, jnp.int32(1), warmup=True)
+    moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, jax.tree.map(np.asarray, after.members.agent))
+    if hasattr(moved, "observations"):  # what it has observed may change
+        moved = moved._replace(observations=())
+    assert not any(jax.tree.leaves(moved))
+
+
+def test_same_seed_same_result_and_another_seed_another(loop):
+    one, two, other = (loop.advance(population(loop, seed), jnp.int32(1), warmup=False) for seed in (0, 0, 7))
+    assert_same(one, two)
+    with pytest.raises(AssertionError):
+        assert_same(one.members.agent, other.members.agent)
+
+
+def test_vmap_over_members_is_the_loop_over_them(loop):
+    lock_step = DeviceLoop(loop.trainer, loop.members, "vmap")
+    one = loop.advance(population(loop), jnp.int32(1), warmup=False).members.agent
+    two = lock_step.advance(population(lock_step), jnp.int32(1), warmup=False).members.agent
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one, two)
+
+
+def test_every_hyper_parameter_changes_the_outcome(loop):
+    def outcome(hyper):
+        state = population(loop)
+        state = state._replace(members=state.members._replace(hyper=hyper))
+        return loop.advance(state, jnp.int32(1), warmup=False)
+
+    leaves, structure = jax.tree.flatten_with_path(loop.trainer.schedules)
+
+    def outcome_with(moved: int | None):
+        values = [s.start * (0.7 if i == moved else 1.0) for i, (_, s) in enumerate(leaves)]
+        return outcome(jax.tree.unflatten(structure, [jnp.full(loop.members, v) for v in values]))
+
+    start = outcome_with(None)
+    reference = jax.tree.leaves((start.members.agent, start.replay.data))
+    for i, (path, _) in enumerate(leaves):
+        result = outcome_with(i)
+        found = jax.tree.leaves((result.members.agent, result.replay.data))
+        changed = [not np.array_equal(a, b) for a, b in zip(reference, found, strict=True)]
+        assert any(changed), f"{jax.tree_util.keystr(path)} changes nothing"
+
+
+def test_the_same_on_either_device(loop):
+    """What a member computes does not depend on the device it lies on."""
+    results = []
+    for device in jax.devices()[:2]:
+        with jax.default_device(device):
+            state = loop.advance(population(loop), jnp.int32(1), warmup=False)
+        assert state.members.key.devices() == {device}
+        results.append(jax.device_get(state.members.agent))
+    assert len(results) == 2
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("mode", ["random", "sample", "greedy"])
+def test_actions_lie_in_the_box(loop, mode):
+    agent = loop.trainer.agent
+    members = population(loop).members
+    state, hyper = jax.tree.map(lambda x: x[0], (members.agent, members.hyper))
+    obs = 100.0 * jax.random.normal(jax.random.key(0), (200, ENV.spec.obs_size))
+    keys = jax.random.split(jax.random.key(1), 200)
+    memory = jax.vmap(lambda k: agent.begin(state, hyper, k))(keys)
+    decision = jax.vmap(lambda m, o, k: agent.act(state, hyper, m, o, k, mode))(memory, obs, keys)
+    assert decision.action.shape == (200, ENV.spec.action_size)
+    assert float(jnp.abs(decision.action).max()) <= 1.0
+    assert jax.tree.structure(decision.memory) == jax.tree.structure(memory)
+    again = jax.vmap(lambda m, o, k: agent.act(state, hyper, m, o, k, mode))(memory, obs, keys)
+    assert_same(decision, again)

@@ -1,0 +1,126 @@
+"""Networks, optimiser, Polyak and running statistics against NumPy."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import covey
+from covey.errors import CoveyError
+from covey.nn.networks import TORSOS, Networks, Torso, apply, apply_ensemble, init, init_ensemble
+from covey.nn.normalise import init_stats, normalise, update_stats
+from covey.nn.optim import adam_init, adam_step, polyak
+from covey.types import EnvSpec
+
+SPEC = EnvSpec(3, 2, 10, (-1.0, -1.0), (1.0, 1.0))
+
+
+def test_mlp_is_the_matrix_formula():
+    module = Torso(hidden=(5, 4)).module()
+    params = init(module, jax.random.key(0), jnp.zeros(3))
+    x = np.random.default_rng(0).normal(size=3).astype(np.float32)
+    expected = x
+    for layer in ("Dense_0", "Dense_1"):
+        expected = np.maximum(expected @ np.asarray(params[layer]["kernel"]) + np.asarray(params[layer]["bias"]), 0)
+    np.testing.assert_allclose(apply(module, params, jnp.asarray(x)), expected, rtol=1e-5)
+
+
+def test_an_ensemble_is_its_members():
+    module = Networks(critic=Torso(hidden=(8,))).critic_module()
+    obs, action = jnp.ones((6, 3)), jnp.ones((6, 2))
+    params = init_ensemble(module, 4, jax.random.key(0), obs[0], action[0])
+    together = apply_ensemble(module, params, obs, action)
+    for i in range(4):
+        alone = apply(module, jax.tree.map(lambda x, i=i: x[i], params), obs, action)
+        np.testing.assert_allclose(together[i], alone, rtol=1e-6)
+    assert len({float(v) for v in together[:, 0]}) == 4, "members must be initialised independently"
+
+
+def test_the_slope_of_q_in_the_action_depends_on_the_state():
+    """An action that joins after the last hidden layer would give every state the same slope."""
+    critic = Networks(critic=Torso(hidden=(16,))).critic_module()
+    params = init(critic, jax.random.key(0), jnp.zeros(3), jnp.zeros(2))
+    slope = jax.vmap(jax.grad(lambda a, s: apply(critic, params, s, a)), in_axes=(None, 0))
+    slopes = slope(jnp.zeros(2), jax.random.normal(jax.random.key(1), (6, 3)))
+    assert float(jnp.std(slopes, axis=0).min()) > 1e-3
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_encoders(share: bool):
+    networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)), Torso(hidden=(4,)), share)
+    encoder = init(networks.encoder_module(), jax.random.key(0), jnp.zeros(3))
+    features = apply(networks.encoder_module(), encoder, jnp.ones(3))
+    assert features.shape == ((4,) if share else (3,))
+    actor = init(networks.actor_module(SPEC), jax.random.key(1), features)
+    assert ("encoder" in actor) == (not share)
+    action = apply(networks.actor_module(SPEC), actor, features)
+    assert action.shape == (2,) and bool(jnp.all(jnp.abs(action) <= 1))
+
+
+def test_any_flax_module_can_be_the_torso():
+    @covey.register_torso("doubler")
+    class Doubler(nn.Module):
+        hidden: tuple[int, ...]
+        activation: str
+        layer_norm: bool
+
+        def __call__(self, x):
+            return 2.0 * x
+
+    try:
+        module = Torso(kind="doubler").module()
+        assert float(apply(module, init(module, jax.random.key(0), jnp.ones(1)), jnp.ones(1))[0]) == 2.0
+    finally:
+        del TORSOS["doubler"]
+
+
+def test_mistyped_parts():
+    with pytest.raises(CoveyError, match="Did you mean 'relu'"):
+        Torso(activation="rleu")
+    with pytest.raises(CoveyError, match="--plugin"):
+        Torso(kind="resnet").module()
+    with pytest.raises(CoveyError, match="encoder"):
+        Networks(share_encoder=True)
+    with pytest.raises(CoveyError, match="not a flax"):
+        covey.register_torso("x")(int)
+
+
+def test_adam_with_a_traced_rate_is_optax_adam():
+    params, gradient = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([0.3, 0.5])}
+    ours, state = params, adam_init(params)
+    theirs, reference = params, optax.adam(0.01)
+    their_state = reference.init(params)
+    for _ in range(5):
+        ours, state = jax.jit(adam_step)(ours, gradient, state, 0.01)
+        with jax.numpy_dtype_promotion("standard"):
+            updates, their_state = reference.update(gradient, their_state)
+        theirs = optax.apply_updates(theirs, updates)
+    np.testing.assert_allclose(ours["w"], theirs["w"], rtol=1e-6)
+
+
+def test_polyak():
+    moved = polyak({"w": jnp.array([0.0, 10.0])}, {"w": jnp.array([1.0, 20.0])}, 0.1)
+    np.testing.assert_allclose(moved["w"], [0.1, 11.0], rtol=1e-6)
+
+
+def test_running_statistics_are_those_of_the_whole_stream():
+    random = np.random.default_rng(0)
+    rows = (random.normal(size=(40, 3, 2)) * [1.0, 50.0] + [100.0, -3.0]).astype(np.float32)
+    keep = random.random((40, 3)) < 0.7
+    rows[~keep] = np.nan
+    stats = init_stats(2)
+    for chunk in range(0, 40, 8):
+        stats = update_stats(stats, jnp.asarray(rows[chunk : chunk + 8]), jnp.asarray(keep[chunk : chunk + 8]))
+    kept = rows[keep]
+    assert float(stats.rows) == len(kept)
+    np.testing.assert_allclose(stats.mean, kept.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(stats.squares / stats.rows, kept.var(0), rtol=1e-4)
+    normal = normalise(stats, jnp.asarray(kept))
+    np.testing.assert_allclose(normal, np.clip((kept - kept.mean(0)) / kept.std(0), -10, 10), atol=1e-3)
+    assert float(normalise(stats, jnp.full((1, 2), 1e9)).max()) == 10.0
+
+
+def test_nothing_known_normalises_to_itself():
+    np.testing.assert_allclose(normalise(init_stats(2), jnp.array([[3.0, -2.0]])), [[3.0, -2.0]], rtol=1e-5)

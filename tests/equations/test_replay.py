@@ -1,0 +1,110 @@
+"""The ring: what is stored comes back, whole windows only, nothing across a boundary, no copies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey.agent import SamplePlan
+from covey.errors import CoveyError
+from covey.replay import Record, Replay
+
+
+def coded(start: int, rows: int, streams: int, episode: int = 7) -> Record:
+    """Records whose observation is (time, stream); every `episode`-th closes an episode."""
+    time = np.arange(start, start + rows)[:, None].repeat(streams, 1)
+    stream = np.arange(streams)[None].repeat(rows, 0)
+    last = (time % episode) == episode - 1
+    return Record(
+        obs=jnp.asarray(np.stack([time, stream], -1), jnp.float32),
+        action=jnp.asarray(time[..., None] * 0.5, jnp.float32),
+        reward=jnp.asarray(time, jnp.float32) * 10,
+        terminated=jnp.asarray((time % episode) == episode - 2),
+        last=jnp.asarray(last),
+        extras={"skill": jnp.asarray(stream, jnp.float32) + 100},
+    )
+
+
+def filled(replay: Replay, rows: int, unroll: int, slots: int = 1):
+    state = replay.init(slots)
+    for slot in range(slots):
+        each = state._replace(written=jnp.zeros((), jnp.int32))
+        for start in range(0, rows, unroll):
+            each = replay.add(each, coded(start + 1000 * slot, unroll, replay.streams), slot)
+        state = each
+    return state
+
+
+REPLAY = Replay(rows=20, streams=3, obs_size=2, action_size=1, extras=(("skill", 1),))
+
+
+@pytest.mark.parametrize("rows", [6, 20, 34, 90])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_windows_are_uniform_over_what_is_stored(rows: int, window: int):
+    state = filled(REPLAY, rows, 2)
+    bits = jax.random.bits(jax.random.key(0), (20_000,), jnp.uint32)
+    batch = REPLAY.sample(state, SamplePlan(20_000, window), bits)
+    time, stream = np.asarray(batch.obs[:, 0, 0]).astype(int), np.asarray(batch.obs[:, 0, 1]).astype(int)
+    oldest, newest = max(0, rows - 20), rows - 1
+    expected = np.arange(oldest, newest - window + 1)
+    starts, counts = np.unique(time, return_counts=True)
+    np.testing.assert_array_equal(starts, expected)
+    share = 20_000 / len(expected)
+    assert np.all(np.abs(counts - share) < 5 * np.sqrt(share))
+    assert set(stream) == {0, 1, 2}
+    for t in range(window):
+        np.testing.assert_array_equal(batch.obs[:, t, 0], time + t)
+        np.testing.assert_array_equal(batch.next_obs[:, t, 0], time + t + 1)
+        np.testing.assert_array_equal(batch.next_obs[:, t, 1], stream)
+        np.testing.assert_array_equal(batch.action[:, t, 0], (time + t) * 0.5)
+        np.testing.assert_array_equal(batch.reward[:, t], (time + t) * 10)
+        np.testing.assert_array_equal(batch.terminated[:, t], (time + t) % 7 == 5)
+        np.testing.assert_array_equal(batch.extras["skill"][:, t, 0], stream + 100)
+        crossed = np.any([(time + k) % 7 == 6 for k in range(t + 1)], axis=0)
+        np.testing.assert_array_equal(batch.valid[:, t], ~crossed)
+
+
+def test_slots_are_separate():
+    state = filled(REPLAY, 20, 2, slots=3)
+    bits = jax.random.bits(jax.random.key(1), (500,), jnp.uint32)
+    for slot in range(3):
+        time = np.asarray(REPLAY.sample(state, SamplePlan(500, 1), bits, slot).obs[:, 0, 0])
+        assert time.min() >= 1000 * slot and time.max() < 1000 * slot + 20
+
+
+def test_writing_and_drawing_do_not_copy_the_buffer():
+    """Compiled with donation, a write aliases the buffer and neither needs scratch space of its size."""
+    replay = Replay(rows=100_000, streams=1, obs_size=17, action_size=6)
+    state = replay.init(1)
+    record = Record(jnp.zeros((2, 1, 17)), jnp.zeros((2, 1, 6)), *(jnp.zeros((2, 1)) for _ in range(3)), extras={})
+
+    def work(state, record, bits):
+        def body(i, carry):
+            state, total = carry
+            state = replay.add(state, record)
+            return state, total + jnp.sum(replay.sample(state, SamplePlan(256, 1), bits).obs)
+
+        return jax.lax.fori_loop(0, 10, body, (state, jnp.zeros(())))
+
+    bits = jnp.zeros(256, jnp.uint32)
+    memory = jax.jit(work, donate_argnums=0).lower(state, record, bits).compile().memory_analysis()
+    assert memory.alias_size_in_bytes >= state.data.nbytes
+    assert memory.temp_size_in_bytes < state.data.nbytes / 10
+
+
+def test_bytes_per_transition():
+    replay = Replay(rows=100, streams=1, obs_size=17, action_size=6)
+    assert replay.width <= 1.1 * (17 + 6 + 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "plan", "unroll", "warmup", "message"),
+    [
+        (4, SamplePlan(8, 4), 2, 10, "Raise --capacity to at least 10"),
+        (2, SamplePlan(8, 1), 4, 10, "Raise --capacity to at least 8"),
+        (20, SamplePlan(8, 6), 2, 6, "Raise --warmup to at least 14"),
+    ],
+)
+def test_a_replay_that_cannot_serve_the_plan_is_an_error(rows, plan, unroll, warmup, message):
+    with pytest.raises(CoveyError, match=message):
+        Replay(rows=rows, streams=2, obs_size=1, action_size=1).check(plan, unroll, warmup)

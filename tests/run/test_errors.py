@@ -1,0 +1,142 @@
+"""Bad input: one paragraph that says what to do, an exit code that is not 0, nothing lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import envs
+from covey.cli import main
+from tests.runs import FLAGS, assert_same_run, tiny
+from tests.tasks import Breaks
+
+TRAIN = ["train", "td3", "--out", "OUT"]
+
+TABLE = {
+    "no command": (["tran"], "Did you mean 'train'"),
+    "no agent named": (["train"], "Name an agent first"),
+    "unknown agent": (["train", "tdd3"], "Did you mean 'td3'"),
+    "unknown environment": ([*TRAIN, "--env", "pendulam"], "Did you mean 'pendulum'"),
+    "an adapter that is not there": ([*TRAIN, "--env", "brax:ant"], "brax"),
+    "unknown option": ([*TRAIN, "--stepz", "9"], "--steps"),
+    "not a number": ([*TRAIN, "--steps", "many"], "--steps"),
+    "no steps": ([*TRAIN, "--steps", "0"], "--steps must be positive"),
+    "negative environments": ([*TRAIN, "--envs", "-2"], "--envs must be positive"),
+    "no seeds": ([*TRAIN, "--seeds", "0"], "--seeds must be positive"),
+    "no batch": ([*TRAIN, "--agent.batch-size", "0"], "--agent.batch-size must be at least 1"),
+    "negative units": ([*TRAIN, "--agent.networks.actor.hidden", "-4"], "hidden sizes must be positive"),
+    "no critics": ([*TRAIN, "--agent.num-critics", "0"], "--agent.num-critics must be at least 1"),
+    "steps within the warm-up": ([*TRAIN, "--steps", "500"], "Raise --steps above 1000"),
+    "capacity below a window": (
+        [*TRAIN, "--capacity", "4", "--agent.n-step", "8"],
+        "Raise --capacity to at least 9",
+    ),
+    "warm-up below a window": ([*TRAIN, "--warmup", "1", "--agent.n-step", "150"], "Raise --warmup to at least 151"),
+    "more replay than memory": ([*TRAIN, "--capacity", "1e12"], "Lower --capacity"),
+    "not a schedule": ([*TRAIN, "--hyper.tau", "linear:1"], "--hyper.tau must be"),
+    "unknown schedule": ([*TRAIN, "--hyper.tau", "liner:1:2"], "Did you mean 'linear'"),
+    "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
+    "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
+    "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
+    "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),
+    "no such run": (["resume", "nowhere"], "no run folder nowhere"),
+    "eval of no run": (["eval", "nowhere"], "no run folder nowhere"),
+    "plot of no run": (["plot", "nowhere"], "nowhere has no metric"),
+    "a folder below a file": (["train", "td3", "--out", "FILE/run"], "Can't write to"),
+    "a folder with something else in it": (["train", "td3", "--out", "."], "not an empty folder"),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_wrong_input(case: str, tmp_path: Path, capsys, monkeypatch):
+    arguments, message = TABLE[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("kept")
+    try:
+        code = main([str(tmp_path / "OUT") if a == "OUT" else a for a in arguments])
+    except SystemExit as stop:  # how tyro ends
+        code = stop.code
+    captured = capsys.readouterr()
+    said = captured.err + captured.out
+    assert code not in (0, None)
+    assert message in " ".join(said.split())
+    assert "Traceback" not in said
+    assert [p.name for p in tmp_path.iterdir()] == ["FILE"], "nothing is left behind"
+
+
+def test_a_folder_of_another_configuration(tmp_path: Path, capsys):
+    run = tiny(tmp_path / "run")
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
+    assert main(["train", "td3", *FLAGS, "--seed", "5", "--out", str(run.path)]) == 1
+    assert "another configuration: seed is 0 there and 5 here" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "can't be read"),
+        ("[]", "names no algorithm"),
+        ('{"algorithm": "tdd3"}', "Did you mean 'td3'"),
+        ('{"algorithm": "td3", "stepz": 5}', "Did you mean 'steps'"),
+        ('{"algorithm": "td3", "steps": "many"}', "steps must be int"),
+        ('{"algorithm": "td3", "agent": {"batch_size": 1.5}}', "agent.batch_size must be int"),
+        ('{"algorithm": "td3", "agent": {"networks": {"actor": {"hidden": 5}}}}', "must be a list"),
+        ('{"algorithm": "td3", "hyper": {"tua": "1"}}', "Did you mean 'tau'"),
+    ],
+)
+def test_a_broken_config(text: str, message: str, tmp_path: Path, capsys):
+    (tmp_path / "config.json").write_text(text)
+    assert main(["resume", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["observation", "reward"])
+def test_an_environment_that_returns_nan(what: str, tmp_path: Path):
+    """Named with its step; the checkpoints from before are kept and it is never saved."""
+    name = f"breaks-{what}"
+    covey.register_env(name, lambda: Breaks(at=45, what=what))
+    try:
+        with pytest.raises(covey.CoveyError, match=rf"The {what} of member 0 was not finite .* step (88|90)\\."):
+            tiny(tmp_path / "run", env=name)
+    finally:
+        del envs.ENVS[name]
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_divergence_is_named_and_the_last_checkpoint_kept(tmp_path: Path):
+    with pytest.raises(covey.CoveyError, match=r"not finite .* step [\d,]+\. .*checkpoint"):
+        tiny(tmp_path / "run", hyper={"critic_lr": 1e30, "actor_lr": 1e30}, checkpoint_minutes=0.0)
+
+
+LIMITED = """
+import resource, signal, sys
+from covey.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk(tmp_path: Path):
+    """No file may grow beyond a few kilobytes: the run stops with an error, and goes on when there is room again."""
+    out = tmp_path / "run"
+    arguments = ["train", "td3", *FLAGS, "--checkpoint-minutes", "0", "--out", str(out)]
+    code = [sys.executable, "-c", LIMITED.format(size=20_000), *arguments]
+    stopped = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert stopped.returncode == 1, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert "Free some space" in stopped.stderr and "covey resume" in stopped.stderr
+    assert main(["resume", str(out)]) == 0
+    assert_same_run(tiny(tmp_path / "undisturbed", checkpoint_minutes=0.0).path, out)
+
+
+def test_configs_from_python():
+    with pytest.raises(covey.CoveyError, match="Did you mean 'steps'"):
+        covey.train("td3", stepz=5)
+    with pytest.raises(covey.CoveyError, match="Did you mean 'tau'"):
+        covey.train("td3", hyper={"tua": 1})
+    assert json.dumps(covey.__version__)

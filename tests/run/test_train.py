@@ -1,0 +1,148 @@
+"""A whole run from Python: its files, its policy, its numbers."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import covey
+from covey.cli import main
+from covey.envs.builtin.point import Point
+from covey.run.plots import curve
+from covey.run.stats import iqm, iqm_interval, mean_interval
+from tests.runs import FLAGS, rows, tiny
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> covey.Run:
+    return tiny(tmp_path_factory.mktemp("run") / "run", seeds=2)
+
+
+def test_the_folder_holds_what_is_promised(run):
+    names = {p.name for p in run.path.iterdir()}
+    assert names >= {
+        "config.json",
+        "metrics.jsonl",
+        "environment.txt",
+        "checkpoints",
+        "evaluation",
+        "media",
+        "tensorboard",
+    }
+    kinds = sorted(p.name.split("_")[0] for p in (run.path / "checkpoints").iterdir())
+    assert kinds == ["best", "step"]
+
+
+def test_metrics_have_one_schema_and_one_value_each(run):
+    seen = set()
+    for row in rows(run.path / "metrics.jsonl"):
+        assert row.keys() == {"step", "member", "name", "value"}
+        assert np.isfinite(row["value"]), row
+        key = (row["step"], row["member"], row["name"])
+        assert key not in seen
+        seen.add(key)
+    names = {name for _, _, name in seen}
+    assert names >= {"eval/return", "train/return", "train/episodes", "agent/critic_loss", "hyper/discount"}
+    evaluations = sorted({step for step, _, name in seen if name == "eval/return"})
+    assert evaluations == [0, 400, 800, 1200]
+
+
+def test_tensorboard_shows_the_same_numbers(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.path / "tensorboard" / "member-1"))
+    events.Reload()
+    column = run.metrics()["eval/return"]
+    mine = [v for v, m in zip(column["value"], column["member"], strict=True) if m == 1]
+    np.testing.assert_allclose([e.value for e in events.Scalars("eval/return")], mine, rtol=1e-6)
+
+
+def test_evaluation_is_repeatable_and_on_other_start_states(run):
+    one, two, other = run.evaluate(episodes=8), run.evaluate(episodes=8), run.evaluate(episodes=8, seed=5)
+    np.testing.assert_array_equal(one.episodes.returns, two.episodes.returns)
+    assert not np.array_equal(one.episodes.returns, other.episodes.returns)
+    assert one.episodes.descriptor.shape == (8, 2)
+    assert "return" in str(one) and "8 episodes" in str(one)
+
+
+def test_the_policy_acts_as_in_evaluation(run):
+    """Observation to action in the environment's own units, greedy, the same after loading."""
+    policy = covey.load(run.path).policy()
+    obs = np.array([0.1, -0.2, 0.0, 0.3, 0.5, -0.5], np.float32)
+    action = policy(obs)
+    spec = Point().spec
+    assert action.shape == (2,) and np.all(np.abs(action) <= np.array(spec.action_high))
+    np.testing.assert_array_equal(action, policy(obs))
+    np.testing.assert_array_equal(action, run.policy(seed=3)(obs))
+    policy.reset()
+    with pytest.raises(covey.CoveyError, match=r"shape \(6,\)"):
+        policy(obs[:3])
+
+
+def test_pictures(run):
+    with Image.open(run.path / "media" / "curve.png") as picture:
+        assert picture.size[0] > 800
+    with Image.open(run.path / "media" / "policy.gif") as animation:
+        assert getattr(animation, "n_frames", 1) > 20
+    assert (run.path / "media" / "curve.csv").read_text().startswith("run,step,centre,low,high")
+    steps, centre, low, high = curve(run.path)
+    assert list(steps) == [0, 400, 800, 1200]
+    assert np.all(low <= centre) and np.all(centre <= high)
+
+
+def test_the_final_evaluation_is_written_down(run):
+    final = json.loads((run.path / "evaluation" / "final.json").read_text())
+    assert len(final["returns"]) == 4 and final["return"] == pytest.approx(np.mean(final["returns"]), rel=1e-5)
+
+
+def test_commands(run, tmp_path, capsys, monkeypatch):
+    assert main(["eval", str(run.path), "--episodes", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "td3 on point: return" in out and "5 episodes" in out
+    assert len(json.loads((run.path / "evaluation" / "eval-5-seed-0.json").read_text())["returns"]) == 5
+    monkeypatch.chdir(tmp_path)
+    assert main(["plot", str(run.path), str(run.path)]) == 0
+    assert (tmp_path / "curves.png").exists() and (tmp_path / "curves.csv").exists()
+    assert main(["plot", str(run.path), "--metric", "agent/critic_loss", "--out", "loss.png"]) == 0
+    assert main(["envs"]) == 0 and "pendulum" in capsys.readouterr().out
+    assert main(["agents"]) == 0 and "--hyper.actor-lr" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+
+
+def test_a_config_file_gives_the_same_run(run, tmp_path):
+    out = tmp_path / "again"
+    assert main(["train", "td3", "--config", str(run.path / "config.json"), "--out", str(out)]) == 0
+    assert rows(out / "metrics.jsonl") == rows(run.path / "metrics.jsonl")
+
+
+def test_the_command_line_is_the_python_call(run, tmp_path):
+    out = tmp_path / "cli"
+    assert main(["train", "td3", *FLAGS, "--seeds", "2", "--out", str(out)]) == 0
+    assert json.loads((out / "config.json").read_text()) == json.loads((run.path / "config.json").read_text())
+
+
+def test_a_member_of_several_seeds_is_the_single_run_of_that_seed(run, tmp_path):
+    single = tiny(tmp_path / "single", seed=1, population_axis=run.config.population_axis)
+    column = run.metrics()["eval/return"]
+    mine = [v for v, m in zip(column["value"], column["member"], strict=True) if m == 1]
+    np.testing.assert_allclose(single.metrics()["eval/return"]["value"], mine, rtol=1e-3)
+
+
+def test_a_schedule_from_the_command_line(tmp_path):
+    out = tmp_path / "run"
+    flags = ["--hyper.exploration-noise", "linear:0.3:0.05", "--out", str(out)]
+    assert main(["train", "td3", *FLAGS, *flags]) == 0
+    assert json.loads((out / "config.json").read_text())["hyper"]["exploration_noise"] == "linear:0.3:0.05:1200"
+    column = covey.load(out).metrics()["hyper/exploration_noise"]
+    steps, values = np.array(column["step"]), np.array(column["value"])
+    np.testing.assert_allclose(values, 0.3 - 0.25 * steps / 1200, rtol=1e-5)
+
+
+def test_statistics():
+    interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]))
+    assert interval.centre == 2.5 and interval.high - 2.5 == pytest.approx(3.182446 * 1.2909944 / 2, rel=1e-5)
+    assert str(mean_interval(np.array([1.0]))) == "1.0"
+    assert iqm(np.array([[-100.0], [1.0], [3.0], [500.0]]))[0] == 2.0
+    centre, low, high = iqm_interval(np.arange(8.0)[:, None])
+    assert low[0] < centre[0] < high[0]
