@@ -2,13 +2,15 @@
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# XLA logs a page per program that it loads from its cache, about tuning flags that do not matter. It reads this
-# before its first import; what goes wrong is raised as an exception all the same.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# XLA logs a page for each program that it loads from its cache, about tuning flags that do not matter. It reads this
+# at its first import (`covey.run.cache.hushed` helps where jax came first); what goes wrong is raised all the same.
+if "jax" not in sys.modules:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if TYPE_CHECKING:
     from covey.errors import CoveyError

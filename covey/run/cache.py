@@ -3,6 +3,9 @@
 import hashlib
 import os
 import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -21,6 +24,27 @@ def use_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Keeps XLA's messages about the cache off the terminal while programs are loaded.
+
+    Only needed where jax was imported before covey, too early to be told so. It speaks from C++, so that it is the
+    file descriptor that has to be turned away.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3":
+        yield
+        return
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _processor() -> str:

@@ -100,7 +100,7 @@ def test_an_environment_that_returns_nan(what: str, tmp_path: Path):
     name = f"breaks-{what}"
     covey.register_env(name, lambda: Breaks(at=45, what=what))
     try:
-        with pytest.raises(covey.CoveyError, match=rf"The {what} of member 0 was not finite .* step (88|90)\\."):
+        with pytest.raises(covey.CoveyError, match=rf"The {what} of member 0 was not finite .* step (88|90)\."):
             tiny(tmp_path / "run", env=name)
     finally:
         del envs.ENVS[name]

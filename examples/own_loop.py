@@ -1,0 +1,56 @@
+"""Your own loop: the agent and the replay are pure functions, and the training is yours.
+
+    python examples/own_loop.py
+"""
+
+import jax
+import jax.numpy as jnp
+
+from covey.agents.td3 import TD3, TD3Config, TD3Hyper
+from covey.envs import make
+from covey.nn.networks import Networks, Torso
+from covey.replay import Record, Replay
+
+env = make("point")
+small = Torso(hidden=(32, 32))
+agent = TD3(TD3Config(networks=Networks(actor=small, critic=small), batch_size=64), env.spec)
+hyper = TD3Hyper(actor_lr=1e-3, critic_lr=1e-3)
+replay = Replay(rows=10_000, streams=1, obs_size=env.spec.obs_size, action_size=env.spec.action_size)
+
+
+@jax.jit
+def step(state, env_state, obs, key):
+    """One step of the environment with the exploring policy."""
+    key_act, key_env = jax.random.split(key)
+    action = agent.act(state, hyper, (), obs, key_act, "sample").action
+    env_state, outcome = env.step(env_state, action, key_env)
+    return env_state, action, outcome
+
+
+@jax.jit
+def learn(state, buffer, key):
+    """One call of the agent's update on a batch from replay."""
+    key_sample, key_update = jax.random.split(key)
+    bits = jax.random.bits(key_sample, (agent.plan.batch_size,), jnp.uint32)
+    return agent.update(state, hyper, replay.sample(buffer, agent.plan, bits), key_update)
+
+
+add = jax.jit(replay.add, donate_argnums=0)  # without donation every write would copy the buffer
+key = jax.random.key(0)
+state, buffer = agent.init(hyper, key), replay.init(1)
+for episode in range(4):
+    key, key_reset = jax.random.split(key)
+    env_state, obs = env.reset(key_reset)
+    total = 0.0
+    for t in range(env.spec.episode_length + 1):
+        key, key_step, key_learn = jax.random.split(key, 3)
+        env_state, action, outcome = step(state, env_state, obs, key_step)
+        closes = t == env.spec.episode_length  # the final observation is stored too; its action is ignored
+        record = Record(obs, action, outcome.reward, outcome.terminated, jnp.asarray(closes), {})
+        buffer = add(buffer, jax.tree.map(lambda x: x[None, None], record))
+        if not closes:
+            total += float(outcome.reward)
+        if int(buffer.written) > 10:
+            state, metrics = learn(state, buffer, key_learn)
+        obs = outcome.obs
+    print(f"episode {episode}: return {total:.1f}, critic loss {float(metrics['critic_loss']):.3f}")
