@@ -63,16 +63,15 @@ class TensorBoard:
     """Event files, one folder per member where there are several."""
 
     def __init__(self, folder: Path, members: int, from_step: int) -> None:
-        """Tells readers to forget events from `from_step` on: a resumed run writes them again."""
+        """Tells readers to forget events after `from_step`, or all if it is 0: a resumed run writes them again."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         names = [folder] if members == 1 else [folder / f"member-{i}" for i in range(members)]
         self.writers = [EventFileWriter(str(name)) for name in names]
-        if from_step:
-            log = SessionLog(status=SessionLog.START)
-            for writer in self.writers:
-                writer.add_event(Event(wall_time=time.time(), step=from_step + 1, session_log=log))
+        log = SessionLog(status=SessionLog.START)
+        for writer in self.writers:
+            writer.add_event(Event(wall_time=time.time(), step=from_step and from_step + 1, session_log=log))
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
