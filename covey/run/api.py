@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.errors import require
+from covey.errors import CoveyError, require
 from covey.run.cache import use_cache
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
-from covey.run.fit import Session
+from covey.run.fit import BEST, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import record, write_gif
 from covey.run.plots import plot_curves
@@ -110,9 +111,21 @@ class Run:
         """State and hyper-parameters of the best policy."""
         template = program.template().members
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (template.agent, template.hyper))
-        warnings: list[str] = []
-        arrays, _ = Store(self.folder.checkpoints, "best").read_newest(warnings.append)
-        return restore(one, arrays)
+        return restore(one, self._best_arrays())
+
+    def _best_arrays(self) -> dict[str, np.ndarray]:
+        """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
+        best, states = Store(self.folder.checkpoints, "best"), Store(self.folder.checkpoints, "step")
+        require(
+            bool(best.steps() or states.steps()),
+            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
+        )
+        try:
+            return best.read_newest(_warn, set_aside=False)[0]
+        except (CoveyError, OSError):
+            arrays, info = states.read_newest(_warn, set_aside=False)
+        require(bool(info["best"]), f"No evaluation of {self.path} was finite, so it has no best policy.")
+        return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
 
 
 def train(algorithm: str, *, out: str | Path | None = None, quiet: bool = False, **options: Any) -> Run:
@@ -241,6 +254,10 @@ def _differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any
         elif before != after:
             found.append((name, before, after))
     return found
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _listed(differences: list[tuple[str, Any, Any]]) -> str:

@@ -88,21 +88,29 @@ class Store:
         names = [p.name.removeprefix(f"{self.prefix}_") for p in self.folder.glob(f"{self.prefix}_*")]
         return sorted(int(n) for n in names if n.isdigit())
 
-    def read_newest(self, say: Callable[[str], None]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """The newest checkpoint that is intact. A damaged one is named, set aside, and the one before is read."""
+    def read_newest(
+        self, say: Callable[[str], None], set_aside: bool = True
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The newest checkpoint that is intact. A damaged one is named, set aside, and the one before is read.
+
+        Only the process that trains may set aside: to another, a checkpoint that is just being removed looks damaged.
+        """
         for step in reversed(self.steps()):
             path = self._path(step)
             fault = _fault(path)
             if fault is None:
                 return self._read(path)
-            aside = path.with_name(path.name + DAMAGED)
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
-            say(f"Checkpoint {path} is damaged ({fault}). Set aside as {aside.name}; going back to the one before.")
+            say(f"Checkpoint {path} is damaged ({fault}).{self._set_aside(path) if set_aside else ''}")
         raise CoveyError(
             f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to go on from. "
             "Start the run again, or restore the folder from a copy."
         )
+
+    def _set_aside(self, path: Path) -> str:
+        aside = path.with_name(path.name + DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        return f" Set aside as {aside.name}; going back to the one before."
 
     def remove_after(self, step: int) -> None:
         """Removes checkpoints later than a step and what an interrupted write left."""
