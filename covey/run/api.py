@@ -158,13 +158,21 @@ def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> 
         )
     else:
         folder.create(config)
-    return _fit(program, folder, reporter)
+    with folder.lock():
+        return _fit(program, folder, reporter)
 
 
 def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -> Run:
     """Goes on with a run from its newest checkpoint, with another configuration if one is given."""
     use_cache()
     folder = RunFolder(path)
+    folder.load_config()
+    with folder.lock():
+        return _fit(_changed_program(folder, config), folder, reporter)
+
+
+def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> Program:
+    """The program of a run that goes on, after writing down what is to be another way from here on."""
     old = folder.load_config()
     new = dataclasses.replace(config.resolved(), capacity=old.capacity) if config else old
     differing = _differences(old, new)
@@ -181,26 +189,24 @@ def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -
         f"The run is already at step {step:,}, beyond --steps {new.steps:,}.",
     )
     if differing:
-        with writing(path):
+        with writing(folder.path):
             for name, before, after in differing:
                 folder.record_change(step, name, before, after)
             folder.write_config(new)
-    changed = frozenset(name.removeprefix("hyper.") for name, *_ in differing if name.startswith("hyper."))
-    return _fit(program, folder, reporter, changed)
+    return program
 
 
-def _fit(program: Program, folder: RunFolder, reporter: Reporter, changed: frozenset[str] = frozenset()) -> Run:
+def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
     run = Run(folder, program.config)
     _introduce(program, folder, reporter)
-    with folder.lock():
-        session = Session(program, folder, reporter, changed)
-        try:
-            session.run()
-        except KeyboardInterrupt:
-            reporter.say(f"Saved at step {session.step:,}. Go on with: covey resume {folder.path}")
-            raise
-        with writing(folder.path):
-            _finish(run, session, reporter)
+    session = Session(program, folder, reporter)
+    try:
+        session.run()
+    except KeyboardInterrupt:
+        reporter.say(f"Saved at step {session.step:,}. Go on with: covey resume {folder.path}")
+        raise
+    with writing(folder.path):
+        _finish(run, session, reporter)
     return run
 
 

@@ -39,11 +39,8 @@ class Best(NamedTuple):
 class Session:
     """One process's work on a run, from a fresh start or a checkpoint to the end or an interruption."""
 
-    def __init__(
-        self, program: Program, folder: RunFolder, reporter: Reporter, changed: frozenset[str] = frozenset()
-    ) -> None:
-        """`changed` names the hyper-parameters that are to be the configuration's, whatever the checkpoint holds."""
-        self.program, self.folder, self.reporter, self.changed = program, folder, reporter, changed
+    def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
+        self.program, self.folder, self.reporter = program, folder, reporter
         self.states = Store(folder.checkpoints, "step")
         self.bests = Store(folder.checkpoints, "best", keep=1)
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
@@ -266,12 +263,14 @@ class Session:
         members, written, block = restore((template.members, template.replay.written, template.block), arrays)
         data = np.zeros(shape, np.float32)
         data[:, : stored.shape[1]] = stored
-        hyper = jax.tree.map_with_path(self._current, members.hyper, initial(self.program.loop.trainer.schedules))
-        return Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
+        changed = self.folder.changed_since(info["step"])
 
-    def _current(self, path: Any, stored: jax.Array, configured: float) -> jax.Array:
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        return jnp.full_like(stored, configured) if name in self.changed else stored
+        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
+
+        hyper = jax.tree.map_with_path(current, members.hyper, initial(self.program.loop.trainer.schedules))
+        return Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:

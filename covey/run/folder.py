@@ -46,6 +46,10 @@ class RunFolder:
     def media(self) -> Path:
         return self.path / "media"
 
+    @property
+    def changes(self) -> Path:
+        return self.path / "changes.jsonl"
+
     def create(self, config: RunConfig[Any, Any]) -> None:
         """Makes the folder with its configuration and a note of versions, device and command."""
         require(
@@ -67,8 +71,14 @@ class RunFolder:
         replace_text(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
     def record_change(self, step: int, name: str, old: Any, new: Any) -> None:
-        with (self.path / "changes.jsonl").open("a") as file:
+        with self.changes.open("a") as file:
             file.write(json.dumps({"step": step, "name": name, "old": old, "new": new}) + "\n")
+
+    def changed_since(self, step: int) -> set[str]:
+        """The fields of the configuration that a checkpoint of a step does not know yet as they are now."""
+        lines = self.changes.read_text().splitlines() if self.changes.exists() else []
+        changes = [json.loads(line) for line in lines if line.endswith("}")]
+        return {change["name"] for change in changes if change["step"] >= step}
 
     def load_config(self) -> RunConfig[Any, Any]:
         require(self.path.is_dir(), f"There is no run folder {self.path}.")
