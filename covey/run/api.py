@@ -202,11 +202,13 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
     session = Session(program, folder, reporter)
     try:
         session.run()
+        with writing(folder.path):
+            _finish(run, session, reporter)
     except KeyboardInterrupt:
-        reporter.say(f"Saved at step {session.step:,}. Go on with: covey resume {folder.path}")
+        saved = session.states.steps()
+        what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
+        reporter.say(f"{what} Go on with: covey resume {folder.path}")
         raise
-    with writing(folder.path):
-        _finish(run, session, reporter)
     return run
 
 

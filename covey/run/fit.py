@@ -107,6 +107,7 @@ class Session:
 
     def _train(self) -> None:
         blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
+        self._stop_if_asked()
         while self.block < self.program.total:
             warm = self.block < self.program.warmup
             stops = (*self.program.logs, *self.program.evaluations, self.program.warmup)
@@ -207,12 +208,15 @@ class Session:
         shown = mean_interval(np.asarray(found.returns[0]) if len(means) == 1 else means)
         self.reporter.evaluated(self.step, f"return {shown}  best {self.best.value:.1f}", speed)
 
-    def _save_if_due(self) -> None:
-        self.writer.check()
+    def _stop_if_asked(self) -> None:
         if self.stop_asked:
             self._save()
             self.writer.finish()
             raise KeyboardInterrupt
+
+    def _save_if_due(self) -> None:
+        self.writer.check()
+        self._stop_if_asked()
         replay = self.population.replay.data
         if self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1])):
             self._save()
