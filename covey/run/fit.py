@@ -119,7 +119,8 @@ class Session:
             blocks = max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
             self._check_finite()
             rate = self.program.config.seeds / seconds
-            self.reporter.update(self.step, rate * self.program.block_steps, rate * self.program.updates_per_block)
+            updates = 0 if warm else self.program.updates_per_block
+            self.reporter.update(self.step, rate * self.program.block_steps, rate * updates)
             if self.block in self.program.logs:
                 self._log()
             if self.block in self.program.evaluations:
@@ -206,7 +207,7 @@ class Session:
             everyone = snapshot((members.agent, members.hyper))
             self.best = Best(float(means[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
         shown = mean_interval(np.asarray(found.returns[0]) if len(means) == 1 else means)
-        self.reporter.evaluated(self.step, f"return {shown}  best {self.best.value:.1f}", speed)
+        self.reporter.evaluated(self.step, (f"return {shown}", f"best {self.best.value:.1f}"), speed)
 
     def _stop_if_asked(self) -> None:
         if self.stop_asked:

@@ -7,18 +7,20 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class Reporter:
     """Prints to a terminal, or one plain line per event where there is none. `quiet` prints nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Console(quiet=quiet, highlight=False)
+        self.console.soft_wrap = not self.console.is_terminal
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None
         self.task: Any = None
         self._total = 0
-        self._figures = ""
+        self._figures: tuple[str, ...] = ()
 
     def say(self, text: str = "") -> None:
         self.console.print(text, markup=False)
@@ -41,29 +43,44 @@ class Reporter:
         self._total = total
         if self.live:
             columns = (
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                TextColumn("ETA"),
                 TimeRemainingColumn(compact=True),
             )
-            self.bar = Progress(*columns, console=self.console, refresh_per_second=4)
+            self.bar = Progress(*columns, console=self.console, refresh_per_second=4, expand=True)
             self.task = self.bar.add_task("", total=total, completed=done)
             self.bar.start()
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
-        speed = (
-            f"{step:,} of {self._total:,} steps  {steps_per_second:,.0f} steps/s  {updates_per_second:,.0f} updates/s"
-        )
         if self.bar is not None:
-            self.bar.update(self.task, completed=step, description=f"{speed}  {self._figures}")
+            text = self._description(step, steps_per_second, updates_per_second)
+            self.bar.update(self.task, completed=step, description=text)
 
-    def evaluated(self, step: int, figures: str, steps_per_second: float) -> None:
-        """One line per evaluation, and the figures beside the bar until the next."""
+    def _description(self, step: int, steps: float, updates: float) -> str:
+        """The most that fits on one line beside a bar and the time that remains."""
+        first = self._figures[0] if self._figures else ""
+        long = f"{step:,} of {self._total:,} steps  {steps:,.0f} steps/s  {updates:,.0f} updates/s"
+        short = f"{_short(step)}/{_short(self._total)}  {_short(steps)} steps/s  {_short(updates)} updates/s"
+        shortest = f"{short.removesuffix(' updates/s')} upd/s  {first.removeprefix('return ')}"
+        options = ("  ".join((long, *self._figures)), f"{long}  {first}", f"{short}  {first}", shortest)
+        return next((text for text in options if len(text) <= self.console.width - 21), shortest)
+
+    def evaluated(self, step: int, figures: tuple[str, ...], steps_per_second: float) -> None:
+        """One line per evaluation, and the figures beside the bar until the next, the first of them at any width."""
         self._figures = figures
-        speed = f"  {steps_per_second:,.0f} steps/s" if steps_per_second else ""
-        self.say(f"step {step:>10,}  {figures}{speed}")
+        speed = (f"{steps_per_second:,.0f} steps/s",) if steps_per_second else ()
+        self.say(f"step {step:>10,}  {'  '.join((*figures, *speed))}")
 
     def stop(self) -> None:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _short(number: float) -> str:
+    """A number of steps in at most five characters: 950, 12.5k, 3M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
