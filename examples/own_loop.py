@@ -1,6 +1,6 @@
 """Your own loop: the agent and the replay are pure functions, and the training is yours.
 
-    python examples/own_loop.py
+python examples/own_loop.py
 """
 
 import jax

@@ -10,4 +10,5 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 assert covey.__version__

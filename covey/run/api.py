@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.run.cache import use_cache
+from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
 from covey.run.fit import BEST, Session
@@ -24,6 +23,7 @@ from covey.run.progress import Reporter
 from covey.run.sinks import read_metrics
 from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
+from covey.training.policy import TrainedPolicy
 
 RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper")
 
@@ -38,33 +38,6 @@ class Evaluation:
     def __str__(self) -> str:
         length = float(np.mean(self.episodes.length))
         return f"return {self.mean} over {self.episodes.returns.size} episodes, mean length {length:.0f}"
-
-
-class TrainedPolicy:
-    """Observation in, action out, both as the environment has them. Greedy; memory is kept between calls."""
-
-    def __init__(self, program: Program, state: Any, hyper: Any, seed: int = 0) -> None:
-        self._act = jax.jit(lambda m, o, k: program.agent.act(state, hyper, m, o, k, "greedy"))
-        self._begin = lambda key: program.agent.begin(state, hyper, key)
-        self._low, self._high = (
-            np.asarray(x, np.float32) for x in (program.env.spec.action_low, program.env.spec.action_high)
-        )
-        self._size = program.env.spec.obs_size
-        self._key = jax.random.key(seed)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets the episode: call it at the start of each."""
-        self._key, key = jax.random.split(self._key)
-        self._memory = self._begin(key)
-
-    def __call__(self, obs: Any) -> np.ndarray:
-        obs = jnp.asarray(obs, jnp.float32)
-        require(obs.shape == (self._size,), f"An observation has shape ({self._size},), not {obs.shape}.")
-        self._key, key = jax.random.split(self._key)
-        decision = self._act(self._memory, obs, key)
-        self._memory = decision.memory
-        return self._low + (np.asarray(decision.action) + 1.0) / 2.0 * (self._high - self._low)
 
 
 @dataclass(frozen=True)
@@ -85,7 +58,8 @@ class Run:
     def policy(self, seed: int = 0) -> TrainedPolicy:
         """The best policy of the run, ready to act."""
         program = build(self.config)
-        return TrainedPolicy(program, *self._best(program), seed)
+        with hushed():
+            return TrainedPolicy(program.agent, program.env.spec, *self._best(program), seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""

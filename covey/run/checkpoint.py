@@ -74,11 +74,16 @@ class Store:
             return
         partial = final.with_name(final.name + PARTIAL)
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        save_file(arrays, partial / "arrays.safetensors")
-        (partial / "info.json").write_text(json.dumps(info))
-        replace_text(partial / "manifest.json", json.dumps(_digests(partial)))
-        partial.rename(final)
+        try:
+            partial.mkdir(parents=True)
+            save_file(arrays, partial / "arrays.safetensors")
+            (partial / "info.json").write_text(json.dumps(info))
+            replace_text(partial / "manifest.json", json.dumps(_digests(partial)))
+            partial.rename(final)
+        except BaseException:
+            # On a full disk, the half that was written is space that the user needs.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         _sync(self.folder)
         for old in self.steps()[: -self.keep]:
             shutil.rmtree(self._path(old))

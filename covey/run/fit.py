@@ -13,6 +13,7 @@ import numpy as np
 
 from covey.errors import CoveyError, require
 from covey.replay import ReplayState
+from covey.run.cache import hushed
 from covey.run.checkpoint import Store, Writer, restore, snapshot
 from covey.run.folder import RunFolder, writing
 from covey.run.program import EVALUATION, Program
@@ -95,9 +96,9 @@ class Session:
         """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
         warm, program = self.block < self.program.warmup, self.program
         if warm:
-            with self.reporter.busy("Compiling the warm-up"):
+            with self.reporter.busy("Compiling the warm-up"), hushed():
                 self._advance(0, warmup=True)
-        with self.reporter.busy("Compiling the training"):
+        with self.reporter.busy("Compiling the training"), hushed():
             self._advance(0, warmup=False)
         with self.reporter.busy("Compiling the evaluation"):
             found = self._episodes()

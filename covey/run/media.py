@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.agent import Policy
 from covey.envs.base import Env
+from covey.run.cache import hushed
 
 MOST_FRAMES = 300
 
@@ -28,7 +29,8 @@ def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key:
 
     start = begin(key)
     steps = min(env.spec.episode_length, MOST_FRAMES)
-    _, (states, terminated) = jax.lax.scan(step, start, jax.random.split(key, steps))
+    with hushed():
+        _, (states, terminated) = jax.lax.scan(step, start, jax.random.split(key, steps))
     states, terminated = jax.device_get((states, terminated))
     length = int(np.argmax(terminated)) + 1 if terminated.any() else steps
     first = jax.device_get(start[0])

@@ -10,6 +10,7 @@ import numpy as np
 
 from covey import agents, envs
 from covey.errors import require
+from covey.run.cache import hushed
 from covey.run.config import RunConfig
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
@@ -52,7 +53,8 @@ class Program(NamedTuple):
 
     def init(self) -> Population:
         """The members before the first step: member i from the seed + i."""
-        return self.loop.init(*self._seeds())
+        with hushed():
+            return self.loop.init(*self._seeds())
 
     def template(self) -> Population:
         """The shapes of the population, with nothing computed."""
@@ -60,7 +62,8 @@ class Program(NamedTuple):
 
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
-        return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
+        with hushed():
+            return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
 
     def _seeds(self) -> tuple[Any, Key]:
         members = self.config.seeds

@@ -59,6 +59,11 @@ def test_no_jit_files_or_clock_below_the_trainer(module: str):
         assert forbidden not in source, f"{module} has {forbidden}"
 
 
+@pytest.mark.parametrize("module", [m for m in MODULES if m.split("/")[0] in ("run", "cli", "register")])
+def test_programs_are_compiled_in_training_alone(module: str):
+    assert "jax.jit" not in (ROOT / f"{module}.py").read_text()
+
+
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("agents/") or m == "agent"])
 def test_agents_compose_and_never_inherit(module: str):
     for node in ast.walk(ast.parse((ROOT / f"{module}.py").read_text())):

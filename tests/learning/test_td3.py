@@ -17,7 +17,15 @@ FASTER = {"actor_lr": 1e-3, "critic_lr": 1e-3}
 @pytest.mark.parametrize(("env", "steps", "threshold"), [("point", 5000, -18.0), ("pendulum", 10_000, -200.0)])
 def test_three_seeds_learn(env: str, steps: int, threshold: float, tmp_path: Path):
     run = covey.train(
-        "td3", env=env, steps=steps, seeds=3, evaluations=10, agent=SMALL, hyper=FASTER, out=tmp_path / "run", quiet=True
+        "td3",
+        env=env,
+        steps=steps,
+        seeds=3,
+        evaluations=10,
+        agent=SMALL,
+        hyper=FASTER,
+        out=tmp_path / "run",
+        quiet=True,
     )
     column = run.metrics()["eval/return"]
     returns = np.array(column["value"]).reshape(-1, 3)

@@ -126,11 +126,18 @@ def test_a_run_falls_back_and_ends_the_same(tmp_path: Path, capsys):
 
 
 def test_a_damaged_best_policy_is_an_error_not_garbage(tmp_path: Path, capsys):
-    run = tiny(tmp_path / "run").path
-    flip(max(files(next((run / "checkpoints").glob("best_*"))), key=lambda p: p.stat().st_size))
-    assert main(["eval", str(run), "--episodes", "2"]) == 1
-    error = capsys.readouterr().err
-    assert "Traceback" not in error and "intact" in error
+    """The training's checkpoint holds a copy, which serves; if that is damaged too, there is no policy."""
+    run = tiny(tmp_path / "run")
+    good = run.evaluate(episodes=2)
+    for kind, code in (("best_*", 0), ("step_*", 1)):
+        flip(max(files(next((run.path / "checkpoints").glob(kind))), key=lambda p: p.stat().st_size))
+        assert main(["eval", str(run.path), "--episodes", "2"]) == code
+        captured = capsys.readouterr()
+        assert "damaged" in captured.err and "Traceback" not in captured.err
+        if code == 0:
+            assert f"return {good.mean}" in captured.out
+        else:
+            assert "intact" in captured.err
 
 
 def test_there_is_no_pickle_in_a_run(tmp_path: Path):
