@@ -1,9 +1,16 @@
-"""Tests run strictly: no silent promotion of types or ranks, warnings are errors, two CPU devices."""
+"""Tests run strictly: no silent promotion of types or ranks, warnings are errors, two CPU devices.
 
-import covey  # noqa: I001  (first: it tells XLA to be quiet)
-import jax
+Their compiled programs are cached in a folder of their own, which the processes that tests start inherit.
+"""
 
-from covey.run.cache import use_cache
+import os
+from pathlib import Path
+
+home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("COVEY_CACHE", str(home / "covey" / "tests"))
+
+from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
+import jax  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
@@ -11,4 +18,3 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-assert covey.__version__
