@@ -1,0 +1,61 @@
+"""What the documents show is run: examples, Python in the README and the docs, and the README's commands."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import envs
+from covey.cli import main
+from covey.nn.networks import TORSOS
+from tests.runs import FLAGS, TINY
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", ["own_environment", "own_network", "own_loop"])
+def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    train = covey.train
+    monkeypatch.setattr(covey, "train", lambda *a, **k: train(*a, **(k | {"steps": 1200})), raising=False)
+    try:
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    finally:
+        envs.ENVS.pop("cart", None)
+        TORSOS.pop("residual", None)
+    assert "return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: p.name)
+def test_python_in_the_documents(page: Path, tmp_path: Path, monkeypatch):
+    """As written, but shorter."""
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        short = re.sub(r"steps=[\d_]+", "**(TINY | {'env': 'pendulum', 'envs': 1})", re.sub(r'env="\w+", ', "", block))
+        exec(compile(short, str(page), "exec"), {"TINY": TINY})
+
+
+def test_commands_in_the_readme(tmp_path: Path, monkeypatch, capsys):
+    """In their order, with a tiny network and fewer steps; a later command uses what an earlier one made."""
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^covey ([a-z]+(?: .*?)?)(?: +#.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 9
+    for command in commands:
+        arguments = shlex.split(command)
+        if arguments[0] == "train":
+            small = [f for f in FLAGS if f not in ("--env", "point")]
+            kept = [a for a in arguments[2:] if a not in ("--steps", "1e5")]
+            arguments = ["train", "td3", *small, *kept]
+        assert main(arguments) == 0, command
+    assert (tmp_path / "curves.png").exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
