@@ -90,6 +90,15 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             f"Raise --steps above {self.warmup}, or lower --warmup.",
         )
         require(math.isfinite(self.updates_per_step), "--updates-per-step must be finite.")
+        require(
+            self.seed >= -(2**31) and self.seed + self.seeds <= 2**31,
+            f"--seed {self.seed} is out of range: every member's must lie between {-(2**31)} and {2**31 - 1}.",
+        )
+        axes = ("auto", "map", "vmap")
+        require(
+            self.population_axis in axes,
+            f"--population-axis must be one of {', '.join(axes)}, not {self.population_axis!r}.",
+        )
 
     def resolved(self) -> "RunConfig[Any, Any]":
         """This configuration with everything that depends on the run's length written out."""
@@ -152,7 +161,19 @@ def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
     agent = values.pop("agent", {})
     if isinstance(agent, dict):
         agent = from_json(entry.config, agent, "agent")
+    values = {name: _fitting(name, value) for name, value in values.items()}
     return RunConfig(algorithm=algorithm, agent=agent, hyper=hyper, **values)
+
+
+def _fitting(name: str, value: Any) -> Any:
+    """A value for a field of RunConfig as the type that it has there; 1e6 and NumPy's numbers are whole numbers too."""
+    kind = type(getattr(RunConfig, name))
+    try:
+        fits = kind(value) == value and not isinstance(value, bool)
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    require(fits, f"{name} must be {kind.__name__}, not {value!r}.")
+    return kind(value)
 
 
 def to_json(config: Any) -> Any:
@@ -188,7 +209,7 @@ def load_config(path: Path) -> RunConfig[Any, Any]:
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
-        raise CoveyError(f"{path.parent} is not a run folder: it has no {path.name}.") from None
+        raise CoveyError(f"There is no configuration {path}. A run folder has one, called config.json.") from None
     except (ValueError, OSError) as error:
         raise CoveyError(f"{path} can't be read as a configuration: {error}.") from None
     require(isinstance(data, dict) and isinstance(data.get("algorithm"), str), f"{path} names no algorithm.")
