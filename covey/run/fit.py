@@ -232,10 +232,12 @@ class Session:
             return
         since, population, best, step = time.monotonic(), self.population, self.best, self.step
         arrays = snapshot((population.members, population.replay.written, population.block))
-        faulty = [name for name, x in arrays.items() if x.dtype.kind == "f" and not np.isfinite(x).all()]
+        # The agent alone: an environment may well keep an infinity in its state.
+        learned = {name: x for name, x in arrays.items() if name.startswith("[0].agent") and x.dtype.kind == "f"}
+        faulty = [name for name, x in learned.items() if not np.isfinite(x).all()]
         require(
             not faulty,
-            f"{faulty[:1]} of the training state is not finite (NaN or infinite) at environment step {step:,}: "
+            f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
             f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
         )
         filled = min(self._rows(), population.replay.data.shape[1])
