@@ -62,15 +62,15 @@ def _version() -> int:
 
 def _import_plugins(arguments: list[str]) -> list[str]:
     sys.path.insert(0, str(Path.cwd()))
-    while "--plugin" in arguments:
-        at = arguments.index("--plugin")
-        require(at + 1 < len(arguments), "--plugin needs the name of a module.")
-        name = arguments[at + 1]
+    name, arguments = _take(arguments, "--plugin")
+    while name is not None:
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            raise CoveyError(f"The plugin {name!r} can't be imported: {error}.") from error
-        del arguments[at : at + 2]
+        except CoveyError:
+            raise
+        except Exception as error:
+            raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
+        name, arguments = _take(arguments, "--plugin")
     return arguments
 
 
@@ -81,10 +81,13 @@ def _first(arguments: list[str], what: str, example: str) -> tuple[str, list[str
 
 def _take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
     """The value of a flag that must be known before the others can be parsed, and the other arguments."""
-    if flag not in arguments:
+    at = next((i for i, text in enumerate(arguments) if text.partition("=")[0] == flag), None)
+    if at is None:
         return None, arguments
-    at = arguments.index(flag)
-    require(at + 1 < len(arguments), f"{flag} needs a value.")
+    if "=" in arguments[at]:
+        return arguments[at].partition("=")[2], arguments[:at] + arguments[at + 1 :]
+    follows = at + 1 < len(arguments) and not arguments[at + 1].startswith("--")
+    require(follows, f"{flag} needs a value, for example {flag} NAME.")
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 
 
@@ -142,9 +145,10 @@ def _eval(arguments: list[str]) -> None:
     run = load(options.run)
     result = run.evaluate(options.episodes, options.seed)
     file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
+    print(f"{run.config.algorithm} on {run.config.env}: {result}")
     with writing(run.path):
         replace_text(file, json.dumps(summary(result), indent=2) + "\n")
-    print(f"{run.config.algorithm} on {run.config.env}: {result}\nper episode: {file}")
+    print(f"per episode: {file}")
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,7 @@ def _plot(arguments: list[str]) -> None:
     options = _parse(PlotOptions, arguments, "covey plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
     with writing(out.parent):
         plot_curves(list(options.runs), out, options.metric)
     print(f"{out}\n{out.with_suffix('.csv')}")

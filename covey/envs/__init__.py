@@ -47,7 +47,7 @@ def make(name: str) -> Env:
             f"{name!r} asks for an adapter to {library!r}, which this version of covey doesn't have. "
             f"It has: {', '.join(names())}."
         )
-    raise unknown("environment", name, ENVS)
+    raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
 
 
 register("pendulum", Pendulum, "Swing a pendulum up and hold it there (Gymnasium's Pendulum-v1).")
