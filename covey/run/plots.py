@@ -24,18 +24,21 @@ def curve(folder: Path, name: str = "eval/return") -> tuple[np.ndarray, np.ndarr
         known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"
         raise CoveyError(f"{folder} has no metric {name!r}. {known}")
     values = _by_member(metrics, name)
-    steps = np.unique(metrics[name]["step"])
+    steps = np.unique(metrics[name]["step"])[: values.shape[1]]
     if values.shape[0] > 1:
         return steps, *iqm_interval(values)
     ends = [f"{name}_low", f"{name}_high"]
     low, high = (_by_member(metrics, end)[0] if end in metrics else values[0] for end in ends)
-    return steps, values[0], low, high
+    whole = min(len(low), len(high))
+    return steps[:whole], values[0][:whole], low[:whole], high[:whole]
 
 
 def _by_member(metrics: dict[str, dict[str, list[float]]], name: str) -> np.ndarray:
+    """Values [P, points]; a last point that a kill cut short is left out."""
     column = metrics[name]
     members = int(max(column["member"])) + 1
-    return np.asarray(column["value"], np.float64).reshape(-1, members).T
+    points = len(column["value"]) // members
+    return np.asarray(column["value"][: points * members], np.float64).reshape(points, members).T
 
 
 def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title: str = "") -> Path:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from covey.errors import CoveyError
+
 
 class Sink(Protocol):
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
@@ -95,8 +97,11 @@ def read_metrics(path: Path) -> dict[str, dict[str, list[float]]]:
         for line in file:
             if not line.endswith("\n"):
                 break
-            row = json.loads(line)
-            column = columns.setdefault(row["name"], {"step": [], "wall": [], "member": [], "value": []})
-            for name, values in column.items():
-                values.append(float("nan") if row[name] is None else row[name])
+            try:
+                row = json.loads(line)
+                column = columns.setdefault(row["name"], {"step": [], "wall": [], "member": [], "value": []})
+                for name, values in column.items():
+                    values.append(float("nan") if row[name] is None else row[name])
+            except (ValueError, KeyError, TypeError):
+                raise CoveyError(f"{path} is damaged: {line.strip()[:80]!r} is no row of metrics.") from None
     return columns
