@@ -20,7 +20,9 @@ def use_cache() -> None:
     already: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder == "off" or already:
         return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
+    if not home.is_absolute():  # a user without a home, as in a container
+        return
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
