@@ -57,7 +57,7 @@ class RunFolder:
             f"{self.path} already holds a run. Go on with it with `covey resume {self.path}`, or give another --out.",
         )
         require(
-            not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())),
+            not self.path.exists() or (self.path.is_dir() and self._unused()),
             f"{self.path} exists and is not an empty folder. Give another --out.",
         )
         with writing(self.path):
@@ -65,6 +65,11 @@ class RunFolder:
                 folder.mkdir(parents=True, exist_ok=True)
             (self.path / "environment.txt").write_text(_environment())
             self.write_config(config)
+
+    def _unused(self) -> bool:
+        """Whether the folder holds nothing, or only what a `create` that a kill or a full disk cut short left."""
+        made = {"checkpoints", "tensorboard", "media", "evaluation", "environment.txt", "config.json.partial"}
+        return {p.name for p in self.path.iterdir()} <= made and not any(self.path.glob("*/*"))
 
     def write_config(self, config: RunConfig[Any, Any]) -> None:
         """Replaces the configuration in one step: a reader sees the old one or the new one."""
