@@ -6,6 +6,7 @@ python -m benchmarks.pictures
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image, ImageDraw
 
@@ -20,7 +21,7 @@ def frame(name: str) -> np.ndarray:
     env = envs.make(name)
     key = jax.random.key(3)
     state, _ = env.reset(key)
-    action = np.resize(np.array([1.0, 0.6], np.float32), env.spec.action_size)
+    action = jnp.array([1.0, 0.6])[: env.spec.action_size]
     for _ in range(STEPS.get(name, 18)):
         state, _ = env.step(state, action, key)
     return env.frame(jax.device_get(state))

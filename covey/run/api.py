@@ -188,17 +188,21 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
 
 def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
     config = program.config
+    device = jax.devices()[0]
+    how = {"map": "in turn", "vmap": "in lock-step"}[program.loop.axis]
+    last = config.seed + config.seeds - 1
+    who = f"seed {last}" if config.seeds == 1 else f"seeds {config.seed} to {last} {how}"
     steps = program.total * program.block_steps
-    reporter.heading(
-        f"{config.algorithm} on {config.env}: {steps:,} steps, seed {config.seed}, {config.seeds} member(s)"
-    )
-    hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
-    reporter.say(f"hyper-parameters: {hyper}")
+    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, {who}, on {device.platform}")
     reporter.say(
-        f"{config.envs} environment(s), {config.updates_per_step:g} updates per step, warm-up "
+        f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
-    reporter.say(f"run folder: {folder.path}")
+    chosen = [f"{name} {new}" for name, _, new in _differences(type(config.agent)(), config.agent)]
+    reporter.say(f"  agent: {', '.join(chosen) or 'all defaults'}")
+    hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
+    reporter.say(f"  hyper-parameters: {hyper}")
+    reporter.say(f"  run folder: {folder.path}")
 
 
 def _finish(run: Run, session: Session, reporter: Reporter) -> None:

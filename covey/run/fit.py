@@ -94,8 +94,7 @@ class Session:
 
     def _compile(self) -> None:
         """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
-        warm, program = self.block < self.program.warmup, self.program
-        if warm:
+        if self.block < self.program.warmup:
             with self.reporter.busy("Compiling the warm-up"), hushed():
                 self._advance(0, warmup=True)
         with self.reporter.busy("Compiling the training"), hushed():
@@ -104,7 +103,6 @@ class Session:
             found = self._episodes()
         if self.block == 0 and not self.metrics.rows.position:
             self._evaluated(found, 0.0)
-        self.reporter.say(f"{program.config.seeds} member(s), {program.loop.axis}, {jax.devices()[0].platform}")
 
     def _train(self) -> None:
         blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
@@ -117,7 +115,7 @@ class Session:
             start = time.monotonic()
             self._advance(count, warm)
             seconds = (time.monotonic() - start) / count
-            blocks = max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
+            blocks = 1 if self.block == self.program.warmup else max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
             self._check_finite()
             rate = self.program.config.seeds / seconds
             updates = 0 if warm else self.program.updates_per_block

@@ -13,8 +13,13 @@ from covey.errors import CoveyError
 from covey.training.device import DeviceLoop
 from covey.training.evaluate import evaluate
 from covey.training.schedule import Schedule
-from covey.training.trainer import make_trainer
+from covey.training.trainer import Trainer, make_trainer
 from tests.tasks import Breaks, assert_same, population, small_trainer
+
+
+def trainer_of_two() -> Trainer:
+    """One trainer for most tests of this file, so that they share its programs."""
+    return small_trainer("td3", Point(), envs=2)
 
 
 @pytest.mark.parametrize("axis", ["map", "vmap"])
@@ -27,7 +32,7 @@ def test_one_compilation_of_each_kind(axis: str):
             compiled.append(str(details.get("fun_name")))
 
     def work(seed: int) -> None:
-        trainer = small_trainer("td3", Point())
+        trainer = trainer_of_two()
         loop = DeviceLoop(trainer, 2, axis)  # type: ignore[arg-type]
         state = population(loop, seed)
         for blocks in (1, 2, 5, 1):
@@ -47,7 +52,7 @@ def test_one_compilation_of_each_kind(axis: str):
 
 @pytest.mark.parametrize("axis", ["map", "vmap"])
 def test_where_a_run_is_cut_into_chunks_does_not_matter(axis: str):
-    loop = DeviceLoop(small_trainer("td3", Point(), envs=2), 2, axis)  # type: ignore[arg-type]
+    loop = DeviceLoop(trainer_of_two(), 2, axis)  # type: ignore[arg-type]
     whole = loop.advance(population(loop), jnp.int32(6), warmup=False)
     parts = population(loop)
     for blocks in (1, 0, 3, 2):
@@ -57,19 +62,19 @@ def test_where_a_run_is_cut_into_chunks_does_not_matter(axis: str):
 
 def test_a_member_in_a_population_is_the_same_alone():
     """To the bit with map; with vmap, batched products may round differently."""
-    trainer = small_trainer("td3", Point())
-    alone = [DeviceLoop(trainer, 1, "map") for _ in range(3)]
+    trainer = trainer_of_two()
+    alone = [DeviceLoop(trainer, 1, "map") for _ in range(2)]
     singles = [loop.advance(population(loop, seed), jnp.int32(2), warmup=False) for seed, loop in enumerate(alone)]
     together = jax.tree.map(lambda *x: jnp.concatenate(x), *(s.members for s in singles))
-    by_map = DeviceLoop(trainer, 3, "map")
+    by_map = DeviceLoop(trainer, 2, "map")
     assert_same(by_map.advance(population(by_map), jnp.int32(2), warmup=False).members, together)
-    by_vmap = DeviceLoop(trainer, 3, "vmap")
+    by_vmap = DeviceLoop(trainer, 2, "vmap")
     members = by_vmap.advance(population(by_vmap), jnp.int32(2), warmup=False).members
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), members.agent, together.agent)
 
 
 def test_members_differ():
-    loop = DeviceLoop(small_trainer("td3", Point()), 2, "map")
+    loop = DeviceLoop(trainer_of_two(), 2, "map")
     members = loop.advance(population(loop), jnp.int32(1), warmup=False).members
     kernel = members.agent.actor["torso"]["Dense_0"]["kernel"]
     assert float(jnp.abs(kernel[0] - kernel[1]).max()) > 0.01
@@ -77,8 +82,8 @@ def test_members_differ():
 
 
 def test_evaluating_does_not_touch_training():
-    trainer = small_trainer("td3", Point())
-    loop = DeviceLoop(trainer, 1, "map")
+    trainer = trainer_of_two()
+    loop = DeviceLoop(trainer, 2, "map")
     one = loop.advance(population(loop), jnp.int32(2), warmup=False)
     two = population(loop)
     for _ in range(2):
@@ -89,12 +94,12 @@ def test_evaluating_does_not_touch_training():
 
 def test_a_schedule_moves_the_value_that_the_agent_uses():
     """With the learning rates scheduled to 0 from the start, nothing is learned; a constant rate learns."""
-    trainer = small_trainer("td3", Point())
+    trainer = trainer_of_two()
     none = Schedule("linear", 0.0, 0.0, 100)
     frozen = dataclasses.replace(trainer, schedules=trainer.schedules._replace(actor_lr=none, critic_lr=none))
     results = []
     for each in (trainer, frozen):
-        loop = DeviceLoop(each, 1, "map")
+        loop = DeviceLoop(each, 2, "map")
         before = population(loop)
         start = np.asarray(before.members.agent.actor["torso"]["Dense_0"]["kernel"])
         after = loop.advance(before, jnp.int32(1), warmup=False)
