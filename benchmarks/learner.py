@@ -1,6 +1,6 @@
 """Updates per second of covey's learner as a share of what the machine's matrix products allow.
 
-    python -m benchmarks.learner [--rounds 5] [--members 1] [--axis map]
+    python -m benchmarks.learner [--rounds 5] [--members 1] [--axis map] [--hidden 256]
 
 The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics, delay 2).
 The limit is the measured speed of a chain of 256 x 256 x 256 products over the matrix work of one update, counted
@@ -21,12 +21,13 @@ import numpy as np
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs.base import Outcome
+from covey.nn.networks import Networks, Torso
 from covey.training.device import DeviceLoop
 from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
 
-OBS, ACTION, BATCH, HIDDEN = 17, 6, 256, 256
+OBS, ACTION, BATCH = 17, 6, 256
 CHAIN = 400
 """Products in the chain."""
 
@@ -53,12 +54,12 @@ class Noise:
         return np.zeros((1, 1, 3), np.uint8)
 
 
-def td3_flops() -> float:
+def td3_flops(hidden: int) -> float:
     """Matrix work of one update: 2 m n k of each product, the actor's share every second update."""
-    actor = OBS * HIDDEN + HIDDEN * HIDDEN + HIDDEN * ACTION
-    critic = (OBS + ACTION) * HIDDEN + HIDDEN * HIDDEN + HIDDEN
-    critic_step = actor + 2 * critic + 2 * critic + 2 * critic + 2 * (critic - (OBS + ACTION) * HIDDEN)
-    actor_step = actor + critic + critic + actor + (actor - OBS * HIDDEN)
+    actor = OBS * hidden + hidden * hidden + hidden * ACTION
+    critic = (OBS + ACTION) * hidden + hidden * hidden + hidden
+    critic_step = actor + 2 * critic + 2 * critic + 2 * critic + 2 * (critic - (OBS + ACTION) * hidden)
+    actor_step = actor + critic + critic + actor + (actor - OBS * hidden)
     return 2.0 * BATCH * (critic_step + actor_step / 2)
 
 
@@ -79,9 +80,10 @@ def product_chain() -> Callable[[], Any]:
     return lambda: chain(x)
 
 
-def learner(members: int, axis: str) -> tuple[Callable[[], Any], int]:
+def learner(members: int, axis: str, hidden: int) -> tuple[Callable[[], Any], int]:
     hyper, env = TD3Hyper(), Noise()
-    agent = TD3(TD3Config(), env.spec)
+    torso = Torso(hidden=(hidden, hidden))
+    agent = TD3(TD3Config(networks=Networks(actor=torso, critic=torso)), env.spec)
     trainer = make_trainer(agent, env, constant(hyper), capacity=100_000)
     loop = DeviceLoop(trainer, members, axis)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), hyper)
@@ -102,21 +104,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--axis", default="map", choices=["map", "vmap"])
+    parser.add_argument("--hidden", type=int, default=256)
     options = parser.parse_args()
-    chain, (run, updates) = product_chain(), learner(options.members, options.axis)
+    work = td3_flops(options.hidden) / 1e9
+    chain, (run, updates) = product_chain(), learner(options.members, options.axis, options.hidden)
     chain()
     results = []
     for _ in range(options.rounds):
         turns = [(seconds(chain), seconds(run), seconds(chain)) for _ in range(4)]
         gflops = CHAIN * 2 * 256**3 / min(min(before, after) for before, _, after in turns) / 1e9
         rate = updates / min(middle for _, middle, _ in turns)
-        results.append((gflops, rate, rate * td3_flops() / 1e9 / gflops))
+        results.append((gflops, rate, rate * work / gflops))
         print("products {:6.1f} GFLOP/s   TD3 {:6.1f} updates/s   share of the limit {:.3f}".format(*results[-1]))
-    best = max(rate for _, rate, _ in results) * td3_flops() / 1e9 / max(gflops for gflops, _, _ in results)
+    best = max(rate for _, rate, _ in results) * work / max(gflops for gflops, _, _ in results)
     middle = statistics.median(share for *_, share in results)
-    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, {td3_flops() / 1e6:.1f} MFLOP per update")
+    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, {1000 * work:.1f} MFLOP per update")
     print(
-        f"TD3 learner, {options.members} member(s), {options.axis}: {middle:.2f} of the limit in the median round, "
+        f"TD3 learner, hidden {options.hidden}, members {options.members}, {options.axis}: {middle:.2f} of the limit in the median round, "
         f"{best:.2f} with the best of each"
     )
 

@@ -30,11 +30,16 @@ class Decision(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Where a hyper-parameter may be tuned. `one_minus` is logarithmic in 1 - value, as a discount wants."""
+    """Where a hyper-parameter is searched, and between which values it makes sense at all.
+
+    `one_minus` is logarithmic in 1 - value, as a discount wants.
+    """
 
     low: float
     high: float
     scale: Literal["linear", "log", "one_minus"] = "log"
+    least: float = 0.0
+    most: float = float("inf")
 
 
 class Policy(Protocol[State, Hyper, Memory]):
@@ -71,7 +76,7 @@ class Agent(Policy[State, Hyper, Memory], Protocol):
 class Entry(NamedTuple):
     """An algorithm in the registry: its Config and Hyper types, the ranges to tune, and `make(config, spec)`.
 
-    The ranges are by the name of the hyper-parameter; within a nested Hyper by its path, as in `sac.actor_lr`.
+    Every hyper-parameter has a range, by its name; within a nested Hyper by its path, as in `sac.actor_lr`.
     """
 
     config: Any

@@ -58,8 +58,8 @@ class TD3Hyper(NamedTuple):
 TD3_SPACE = {
     "actor_lr": Range(1e-5, 3e-3),
     "critic_lr": Range(1e-5, 3e-3),
-    "discount": Range(0.9, 0.999, "one_minus"),
-    "tau": Range(1e-3, 5e-2),
+    "discount": Range(0.9, 0.999, "one_minus", most=1.0),
+    "tau": Range(1e-3, 5e-2, most=1.0),
     "exploration_noise": Range(0.02, 0.5),
     "target_noise": Range(0.05, 0.5),
     "target_noise_clip": Range(0.1, 1.0, "linear"),

@@ -197,9 +197,9 @@ def _agents(arguments: list[str]) -> None:
         print(f"{agent}: {entry.summary}")
         for path, value in jax.tree.flatten_with_path(entry.hyper())[0]:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
-            tuned = entry.space.get(name)
-            space = f"search {tuned.low:g} to {tuned.high:g}, {tuned.scale}" if tuned else "not searched"
-            print(f"  --hyper.{name.replace('_', '-'):<22}{value:<8g}  {space}")
+            space = entry.space[name]
+            flag = f"--hyper.{name.replace('_', '-')}"
+            print(f"  {flag:<30}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
 
 
 VERBS = {"train": _train, "resume": _resume, "eval": _eval, "plot": _plot, "envs": _envs, "agents": _agents}

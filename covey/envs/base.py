@@ -2,8 +2,11 @@
 
 from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from covey.errors import require
 from covey.types import Array, EnvSpec, Key
 
 
@@ -39,3 +42,33 @@ class Env(Protocol):
     def frame(self, state: Any) -> np.ndarray:
         """A picture of a state (leaves are NumPy arrays): [height, width, 3], uint8."""
         ...
+
+
+def check_env(env: Env) -> None:
+    """Raises a CoveyError where an environment does not return what its spec promises. Computes nothing."""
+
+    def probe() -> tuple[Any, ...]:
+        key = jax.random.key(0)
+        state, obs = env.reset(key)
+        after, outcome = env.step(state, jnp.zeros(env.spec.action_size), key)
+        return state, obs, after, outcome
+
+    state, obs, after, outcome = jax.eval_shape(probe)
+    size, name = env.spec.obs_size, type(env).__name__
+    expected = [
+        ("the observation of reset", obs, (size,), "float32"),
+        ("the observation of step", outcome.obs, (size,), "float32"),
+        ("the reward", outcome.reward, (), "float32"),
+        ("terminated", outcome.terminated, (), "bool"),
+    ]
+    for what, found, shape, dtype in expected:
+        require(
+            found.shape == shape and found.dtype == dtype,
+            f"The environment {name} breaks its spec: {what} is {found.dtype}{list(found.shape)} and must be "
+            f"{dtype}{list(shape)}.",
+        )
+    kinds = [jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after)]
+    require(
+        kinds[0] == kinds[1],
+        f"The environment {name} changes the shape or type of its state: {kinds[0]} on reset, {kinds[1]} on step.",
+    )

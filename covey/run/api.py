@@ -20,7 +20,7 @@ from covey.run.media import record, write_gif
 from covey.run.plots import plot_curves
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
-from covey.run.sinks import read_metrics
+from covey.run.sinks import finite, read_metrics
 from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
@@ -153,8 +153,8 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> P
     forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
     require(
         not forbidden,
-        f"{_listed(forbidden)} can't change within a run, because its state has that shape. "
-        f"What can: {', '.join(RESUMABLE)}. For another value, start another run.",
+        f"{_listed(forbidden)}: that can't change within a run. What can: {', '.join(RESUMABLE)}. For another value, "
+        "start another run.",
     )
     program = build(new)
     step = max(Store(folder.checkpoints, "step").steps(), default=0)
@@ -175,9 +175,10 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
     _introduce(program, folder, reporter)
     session = Session(program, folder, reporter)
     try:
-        session.run()
-        with writing(folder.path):
-            _finish(run, session, reporter)
+        with session.stoppable():
+            session.run()
+            with writing(folder.path):
+                _finish(run, session, reporter)
     except KeyboardInterrupt:
         saved = session.states.steps()
         what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
@@ -221,12 +222,12 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
 def summary(result: Evaluation) -> dict[str, Any]:
     """An evaluation as JSON values, every episode included."""
     return {
-        "return": result.mean.centre,
-        "low": result.mean.low if np.isfinite(result.mean.low) else None,
-        "high": result.mean.high if np.isfinite(result.mean.high) else None,
-        "returns": result.episodes.returns.tolist(),
+        "return": finite(result.mean.centre),
+        "low": finite(result.mean.low),
+        "high": finite(result.mean.high),
+        "returns": [finite(x) for x in result.episodes.returns],
         "lengths": result.episodes.length.tolist(),
-        "descriptors": result.episodes.descriptor.tolist(),
+        "descriptors": [[finite(x) for x in each] for each in result.episodes.descriptor],
     }
 
 

@@ -86,7 +86,7 @@ class Store:
             raise
         _sync(self.folder)
         for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self._path(old))
+            self._remove(old)
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, in order."""
@@ -120,9 +120,16 @@ class Store:
     def remove_after(self, step: int) -> None:
         """Removes checkpoints later than a step and what an interrupted write left."""
         for late in [s for s in self.steps() if s > step]:
-            shutil.rmtree(self._path(late))
+            self._remove(late)
         for partial in self.folder.glob(f"{self.prefix}_*{PARTIAL}"):
             shutil.rmtree(partial)
+
+    def _remove(self, step: int) -> None:
+        """Takes its name away first: a removal cut short leaves no checkpoint that looks damaged."""
+        gone = self._path(step).with_name(self._path(step).name + PARTIAL)
+        shutil.rmtree(gone, ignore_errors=True)
+        self._path(step).rename(gone)
+        shutil.rmtree(gone)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"{self.prefix}_{step:010d}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+import jax
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
@@ -22,10 +23,13 @@ MOST_REPLAY = 1_000_000
 
 def count(texts: list[str]) -> int:
     """A whole number, also as 1e6 or 20_000."""
-    value = float(texts[0].replace("_", ""))
-    if not value.is_integer():
-        raise ValueError(f"{texts[0]} is not a whole number")
-    return int(value)
+    try:
+        value = float(texts[0].replace("_", ""))
+        if value.is_integer():
+            return int(value)
+    except ValueError:
+        pass
+    raise ValueError(f"{texts[0]} is not a whole number, such as 20000, 20_000 or 2e4")
 
 
 Count = Annotated[
@@ -90,6 +94,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             f"Raise --steps above {self.warmup}, or lower --warmup.",
         )
         require(math.isfinite(self.updates_per_step), "--updates-per-step must be finite.")
+        require(self.steps < 2**31, f"--steps must be less than {2**31}, not {self.steps}.")
         require(
             self.seed >= -(2**31) and self.seed + self.seeds <= 2**31,
             f"--seed {self.seed} is out of range: every member's must lie between {-(2**31)} and {2**31 - 1}.",
@@ -107,7 +112,18 @@ class RunConfig(Generic[AgentConfig, HyperText]):
 
     def schedules(self) -> Any:
         """The hyper-parameters' schedules, in the shape of the agent's Hyper."""
-        return _schedules(agents.entry(self.algorithm).hyper(), self.hyper, self.steps, "--hyper")
+        entry = agents.entry(self.algorithm)
+        schedules = _schedules(entry.hyper(), self.hyper, self.steps, "--hyper")
+        for path, schedule in jax.tree.flatten_with_path(schedules)[0]:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            allowed = entry.space[name]
+            for value in (schedule.start, schedule.end):
+                require(
+                    allowed.least <= value <= allowed.most,
+                    f"--hyper.{name.replace('_', '-')} must lie between {allowed.least:g} and {allowed.most:g}, not "
+                    f"{value:g}. (Searched from {allowed.low:g} to {allowed.high:g}.)",
+                )
+        return schedules
 
 
 def _schedules(default: Any, texts: Any, steps: int, path: str) -> Any:
@@ -225,4 +241,4 @@ def load_config(path: Path) -> RunConfig[Any, Any]:
         require(
             default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."
         )
-    return RunConfig(agent=agent, hyper=hyper, **data)
+    return RunConfig(agent=agent, hyper=hyper, **data).resolved()

@@ -18,7 +18,7 @@ from covey.run.checkpoint import Store, Writer, restore, snapshot
 from covey.run.folder import RunFolder, writing
 from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
-from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard
+from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard, finite
 from covey.run.stats import mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.member import Population, new_tally
@@ -47,7 +47,7 @@ class Session:
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
         self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
         self.started = time.monotonic()
-        self.stop_asked = False
+        self.stop_asked = self.is_over = False
 
     @property
     def wall(self) -> float:
@@ -60,7 +60,7 @@ class Session:
 
     def run(self) -> Best:
         """Trains to the end. Raises KeyboardInterrupt if asked to stop, after saving."""
-        with writing(self.folder.path), self._stoppable():
+        with writing(self.folder.path):
             self._begin()
             self._compile()
             try:
@@ -71,6 +71,7 @@ class Session:
                 for sink in self.sinks:
                     sink.close()
                 self.episodes.close()
+        self.is_over = True
         return self.best
 
     def _begin(self) -> None:
@@ -194,14 +195,14 @@ class Session:
                 step=self.step,
                 member=member,
                 episode=episode,
-                **{"return": float(found.returns[member, episode])},
+                **{"return": finite(found.returns[member, episode])},
                 length=int(found.length[member, episode]),
-                descriptor=found.descriptor[member, episode].tolist(),
+                descriptor=[finite(x) for x in found.descriptor[member, episode]],
             )
         self.episodes.flush()
         means = intervals[:, 0]
-        top = int(np.nanargmax(means)) if np.isfinite(means).any() else -1
-        if top >= 0 and means[top] > self.best.value:
+        top = int(np.argmax(np.where(np.isfinite(means), means, -np.inf)))
+        if np.isfinite(means[top]) and means[top] > self.best.value:
             members = self.population.members
             everyone = snapshot((members.agent, members.hyper))
             self.best = Best(float(means[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
@@ -245,7 +246,7 @@ class Session:
             "step": step,
             "wall": self.wall,
             "best": {"value": best.value, "step": best.step} if best.arrays else None,
-            "files": {"metrics": self.metrics.rows.position, "episodes": self.episodes.position},
+            "files": {"metrics": self.metrics.rows.sync(), "episodes": self.episodes.sync()},
         }
 
         def write() -> None:
@@ -279,11 +280,11 @@ class Session:
         return Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
 
     @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM asks the loop to save and stop; the second stops at once."""
+    def stoppable(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM asks the loop to save and stop; the second, or one after it, stops at once."""
 
         def ask(number: int, frame: Any) -> None:
-            if self.stop_asked:
+            if self.stop_asked or self.is_over:
                 raise KeyboardInterrupt
             self.stop_asked = True
             self.reporter.say("Stopping: saving first. (Again to stop at once.)")

@@ -40,8 +40,19 @@ class Jsonl:
     def flush(self) -> None:
         self.file.flush()
 
+    def sync(self) -> int:
+        """Brings everything to the disk; returns the position, which a checkpoint may then rely on."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.position
+
     def close(self) -> None:
         self.file.close()
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON, which has no NaN and no infinity."""
+    return float(value) if np.isfinite(value) else None
 
 
 class MetricsFile:
@@ -53,8 +64,7 @@ class MetricsFile:
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         for name, of_members in values.items():
             for member, value in enumerate(np.asarray(of_members, np.float64)):
-                number = float(value) if np.isfinite(value) else None
-                self.rows.row(step=step, wall=round(wall, 3), member=member, name=name, value=number)
+                self.rows.row(step=step, wall=round(wall, 3), member=member, name=name, value=finite(value))
         self.rows.flush()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.agent import Agent
-from covey.envs.base import Env
+from covey.envs.base import Env, check_env
 from covey.errors import require
 from covey.replay import Record, Replay, ReplayState
 from covey.training.member import Member, Tally, World, new_tally, where
@@ -215,8 +215,9 @@ def make_trainer(
     unroll, updates = calls.denominator, calls.numerator
     require(
         updates > 0 and unroll <= 1000,
-        f"--updates-per-step {updates_per_step:g} would need {unroll} steps between updates. Choose a rounder number.",
+        f"--updates-per-step {updates_per_step:g} can't be met exactly within 1,000 steps. Choose a rounder number.",
     )
+    check_env(env)
     metrics, extras = _shapes(agent, env, schedules)
     spec, rows = env.spec, capacity // envs // unroll * unroll
     require(

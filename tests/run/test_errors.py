@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ TABLE = {
     "more replay than memory": ([*TRAIN, "--capacity", "1e12"], "Lower --capacity"),
     "not a schedule": ([*TRAIN, "--hyper.tau", "linear:1"], "--hyper.tau must be"),
     "unknown schedule": ([*TRAIN, "--hyper.tau", "liner:1:2"], "Did you mean 'linear'"),
+    "a discount above 1": ([*TRAIN, "--hyper.discount", "5"], "--hyper.discount must lie between 0 and 1, not 5"),
+    "a rate below 0": ([*TRAIN, "--hyper.actor-lr", "linear:1:-1"], "--hyper.actor-lr must lie between 0 and inf"),
+    "a seed out of range": ([*TRAIN, "--seed", "5000000000"], "--seed 5000000000 is out of range"),
+    "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be less than"),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
@@ -105,6 +110,25 @@ def test_an_environment_that_returns_nan(what: str, tmp_path: Path):
     finally:
         del envs.ENVS[name]
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+@dataclass(frozen=True)
+class WrongShape(Breaks):
+    """Returns its reward as a vector."""
+
+    def step(self, state, action, key):
+        state, outcome = super().step(state, action, key)
+        return state, outcome._replace(reward=outcome.reward[None])
+
+
+def test_an_environment_that_breaks_its_spec(tmp_path: Path):
+    covey.register_env("wrong-shape", WrongShape)
+    try:
+        with pytest.raises(covey.CoveyError, match=r"the reward is float32\[1\] and must be float32\[\]"):
+            tiny(tmp_path / "run", env="wrong-shape")
+    finally:
+        del envs.ENVS["wrong-shape"]
+    assert not (tmp_path / "run").exists()
 
 
 def test_divergence_is_named_and_the_last_checkpoint_kept(tmp_path: Path):
