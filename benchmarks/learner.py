@@ -119,10 +119,8 @@ def main() -> None:
     best = max(rate for _, rate, _ in results) * work / max(gflops for gflops, _, _ in results)
     middle = statistics.median(share for *_, share in results)
     print(f"jax {jax.__version__}, {jax.devices()[0].platform}, {1000 * work:.1f} MFLOP per update")
-    print(
-        f"TD3 learner, hidden {options.hidden}, members {options.members}, {options.axis}: {middle:.2f} of the limit in the median round, "
-        f"{best:.2f} with the best of each"
-    )
+    what = f"TD3 learner, hidden {options.hidden}, members {options.members}, {options.axis}"
+    print(f"{what}: {middle:.2f} of the limit in the median round, {best:.2f} with the best of each")
 
 
 if __name__ == "__main__":
