@@ -103,6 +103,40 @@ def test_longer_and_with_another_learning_rate(tmp_path: Path, capsys):
     assert max(run.metrics()["eval/return"]["step"]) == 2000
 
 
+def test_a_change_survives_a_kill_before_the_next_checkpoint(tmp_path: Path, monkeypatch):
+    """The checkpoint still holds the old value; the change is written down beside it."""
+    out = tmp_path / "run"
+    tiny(out)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("covey.run.fit.Session._train", die)
+        assert main(["resume", str(out), "--steps", "2000", "--hyper.actor-lr", "1e-5"]) == 130
+    assert main(["resume", str(out)]) == 0
+    used = covey.load(out).metrics()["hyper/actor_lr"]
+    assert used["value"][-1] == pytest.approx(1e-5) and used["step"][-1] == 2000
+
+
+def test_tensorboard_has_every_step_once_after_a_restart(tmp_path: Path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "run"
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("covey.run.fit.Session._save_if_due", die)
+        assert main(["train", "td3", *FLAGS, "--out", str(out)]) == 130
+    assert not list((out / "checkpoints").iterdir())
+    tiny(out)
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("eval/return")] == [0, 400, 800, 1200]
+
+
 def test_a_changed_shape_is_refused(tmp_path: Path, capsys):
     out = tmp_path / "run"
     tiny(out)

@@ -139,6 +139,26 @@ def test_a_schedule_from_the_command_line(tmp_path):
     np.testing.assert_allclose(values, 0.3 - 0.25 * steps / 1200, rtol=1e-5)
 
 
+def test_metrics_cut_short_by_a_kill_can_be_drawn(run, tmp_path):
+    """The last line, and the members that had not been written yet, are left out."""
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    lines = (run.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if '"eval/return"' in line)
+    (folder / "metrics.jsonl").write_text("".join([*lines[:last], lines[last][:20]]))
+    steps, centre, *_ = curve(folder)
+    assert list(steps) == [0, 400, 800] and len(centre) == 3
+    (folder / "metrics.jsonl").write_text('{"name": 3}\n')
+    with pytest.raises(covey.CoveyError, match="damaged"):
+        curve(folder)
+
+
+def test_flags_may_be_written_with_an_equals_sign(tmp_path, capsys):
+    assert main(["train", "td3", "--steps=10", f"--out={tmp_path / 'run'}"]) == 1
+    assert "Raise --steps above" in capsys.readouterr().err
+    assert main(["--plugin=no_such_module", "envs"]) == 1
+
+
 def test_statistics():
     interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]))
     assert interval.centre == 2.5 and interval.high - 2.5 == pytest.approx(3.182446 * 1.2909944 / 2, rel=1e-5)
