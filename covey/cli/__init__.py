@@ -23,6 +23,14 @@ covey: train continuous-control agents in one compiled JAX program
 
   --plugin MODULE   import a module first, which registers environments, networks or agents of your own
 """
+TRAIN = """\
+Trains an agent. Everything is counted in environment steps, summed over a member's environments.
+Besides the options below: --out FOLDER is the run folder (by default the first free runs/ENV-AGENT-NUMBER; one that
+holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --plugin MODULE imports a
+module of yours first."""
+RESUME = """\
+Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
+--checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,8 +99,7 @@ def _take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 
 
-def _parse(kind: Any, arguments: list[str], prog: str, default: Any = None) -> Any:
-    options = {} if default is None else {"default": default}
+def _parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
     return tyro.cli(kind, args=arguments, prog=prog, **options)
 
 
@@ -110,7 +117,7 @@ def _train(arguments: list[str]) -> None:
     out, arguments = _take(arguments, "--out")
     default = load_config(Path(file)) if file else default_config(name)
     require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
-    config = _parse(config_type(name), arguments, f"covey train {name}", default)
+    config = _parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
     start(config, Path(out) if out else None, Reporter())
 
 
@@ -121,7 +128,8 @@ def _resume(arguments: list[str]) -> None:
 
     path, arguments = _first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     old = load(path).config
-    new = _parse(config_type(old.algorithm), arguments, f"covey resume {path}", old) if arguments else None
+    kind, prog = config_type(old.algorithm), f"covey resume {path}"
+    new = _parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
     resume(Path(path), new, Reporter())
 
 
