@@ -7,6 +7,7 @@ import pytest
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper, TD3State
 from covey.nn.networks import Networks, Torso
+from covey.nn.normalise import normalise
 from covey.nn.returns import n_step
 from covey.types import EnvSpec, Step
 
@@ -267,3 +268,12 @@ def test_observations_are_normalised_in_acting_and_learning():
     seen = normed.act(state, HYPER, (), obs, jax.random.key(0), "greedy").action
     expected = plain.act(state, HYPER, (), scaled, jax.random.key(0), "greedy").action
     np.testing.assert_allclose(seen, expected, atol=1e-4)
+
+    stats = state.observations
+    by_hand = rollout._replace(obs=normalise(stats, rollout.obs), next_obs=normalise(stats, rollout.next_obs))
+    learned, _ = normed.update(state, HYPER, rollout, jax.random.key(1))
+    expected, _ = plain.update(state, HYPER, by_hand, jax.random.key(1))
+    for name in ("actor", "critic"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), getattr(learned, name), getattr(expected, name)
+        )

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,60 +16,71 @@ import pytest
 
 import covey
 from covey.cli import main
+from covey.run.checkpoint import Store
 from tests.runs import FLAGS, assert_same_run, last_arrays, rows, tiny
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory) -> Path:
-    """A run that nobody disturbed, of five members in one program."""
-    out = tmp_path_factory.mktemp("reference") / "run"
-    return tiny(out, seeds=2).path
+    """A run of two members that nobody disturbed."""
+    return tiny(tmp_path_factory.mktemp("reference") / "run", seeds=2).path
 
 
-def start(arguments: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "covey", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+@pytest.fixture(scope="module")
+def long_reference(tmp_path_factory) -> Path:
+    """The same for some seconds, long enough to be killed in the middle."""
+    return tiny(tmp_path_factory.mktemp("long") / "run", seeds=2, steps=LONG).path
 
 
-def test_killed_again_and_again(reference: Path, tmp_path: Path):
-    """kill -9 at random moments, from the compilation to the last picture, until the run gets through."""
+LONG = 30_000
+
+
+@contextmanager
+def process(arguments: list[str]) -> Iterator[subprocess.Popen]:
+    command = [sys.executable, "-m", "covey", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
+        yield started
+
+
+def newest(out: Path) -> int:
+    return max(Store(out / "checkpoints", "step").steps(), default=0)
+
+
+def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
+    """kill -9 at random moments after new checkpoints, so that each process goes on in the middle of the run."""
     out = tmp_path / "run"
-    moments = random.Random(0)
-    command = ["train", "td3", *FLAGS, "--seeds", "2", "--checkpoint-minutes", "0", "--out", str(out)]
-    kills = 0
-    for _ in range(5):
-        with start(command) as process:
-            wait_for_work(process, out, moments)
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
+    options = ["--seeds", "2", "--steps", str(LONG), "--checkpoint-minutes", "0", "--out", str(out)]
+    command, moments, killed_at = ["train", "td3", *FLAGS, *options], random.Random(0), [0]
+    for _ in range(4):
+        with process(command) as running:
+            while newest(out) <= killed_at[-1] and running.poll() is None:
+                time.sleep(0.01)
+            time.sleep(moments.uniform(0.0, 0.3))
+            running.send_signal(signal.SIGKILL)
+            assert running.wait() == -signal.SIGKILL
         command = ["resume", str(out)]
-    assert kills >= 4
+        killed_at.append(newest(out))
+    assert len({step for step in killed_at if 0 < step < LONG}) >= 2, killed_at
     assert main(command) == 0
-    assert_same_run(reference, out)
+    assert_same_run(long_reference, out)
 
 
-def wait_for_work(process: subprocess.Popen, out: Path, moments: random.Random) -> None:
-    """Waits until the process trains (its programs are compiled), then a random moment more."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("Compiling the evaluation"):
-            break
-    time.sleep(moments.uniform(0.0, 1.0))
-
-
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path):
+def test_ctrl_c_saves_and_says_how_to_go_on(long_reference: Path, tmp_path: Path):
     out = tmp_path / "run"
-    with start(["train", "td3", *FLAGS, "--seeds", "2", "--steps", "8000", "--out", str(out)]) as process:
-        wait_for_work(process, out, random.Random(1))
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate()
-    assert process.returncode == 130
+    with process(["train", "td3", *FLAGS, "--seeds", "2", "--steps", str(LONG), "--out", str(out)]) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("step     10,000"):
+                break
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate()
+    assert running.returncode == 130
     assert f"covey resume {out}" in output
     assert "Traceback" not in output
-    undisturbed = tiny(tmp_path / "undisturbed", seeds=2, steps=8_000).path
+    (saved,) = Store(out / "checkpoints", "step").steps()
+    assert 10_000 <= saved < LONG and f"Saved at step {saved:,}" in output
     assert main(["resume", str(out)]) == 0
-    assert_same_run(undisturbed, out)
+    assert_same_run(long_reference, out)
 
 
 def test_training_is_the_same_however_often_it_is_evaluated_or_saved(reference: Path, tmp_path: Path):

@@ -73,6 +73,18 @@ def test_a_member_in_a_population_is_the_same_alone():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), members.agent, together.agent)
 
 
+def test_a_chunk_reuses_its_replay():
+    """The program's output takes the place of its input, and no scratch space is as large as the replay."""
+    loop = DeviceLoop(small_trainer("td3", Point(), envs=2, capacity=200_000), 2, "map")
+    hyper = jax.tree.map(lambda s: jax.ShapeDtypeStruct((2,), jnp.float32), loop.trainer.schedules)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
+    shapes = jax.eval_shape(loop.init, hyper, keys)
+    compiled = type(loop).advance.lower(loop, shapes, jnp.int32(1), warmup=False).compile()
+    memory, replay = compiled.memory_analysis(), 4 * np.prod(shapes.replay.data.shape)
+    assert memory.alias_size_in_bytes >= replay
+    assert memory.temp_size_in_bytes < replay / 4
+
+
 def test_members_differ():
     loop = DeviceLoop(trainer_of_two(), 2, "map")
     members = loop.advance(population(loop), jnp.int32(1), warmup=False).members
