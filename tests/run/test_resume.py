@@ -32,7 +32,7 @@ def long_reference(tmp_path_factory) -> Path:
     return tiny(tmp_path_factory.mktemp("long") / "run", seeds=2, steps=LONG).path
 
 
-LONG = 30_000
+LONG = 60_000
 
 
 @contextmanager
@@ -55,11 +55,13 @@ def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
         with process(command) as running:
             while newest(out) <= killed_at[-1] and running.poll() is None:
                 time.sleep(0.01)
-            time.sleep(moments.uniform(0.0, 0.3))
+            time.sleep(moments.uniform(0.0, 0.15))
             running.send_signal(signal.SIGKILL)
             assert running.wait() == -signal.SIGKILL
         command = ["resume", str(out)]
         killed_at.append(newest(out))
+        if killed_at[-1] == LONG:
+            break
     assert len({step for step in killed_at if 0 < step < LONG}) >= 2, killed_at
     assert main(command) == 0
     assert_same_run(long_reference, out)
@@ -70,7 +72,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(long_reference: Path, tmp_path: Path
     with process(["train", "td3", *FLAGS, "--seeds", "2", "--steps", str(LONG), "--out", str(out)]) as running:
         assert running.stdout is not None
         for line in running.stdout:
-            if line.startswith("step     10,000"):
+            if line.startswith(f"step {LONG // 3:>10,}"):
                 break
         running.send_signal(signal.SIGINT)
         output, _ = running.communicate()
@@ -78,7 +80,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(long_reference: Path, tmp_path: Path
     assert f"covey resume {out}" in output
     assert "Traceback" not in output
     (saved,) = Store(out / "checkpoints", "step").steps()
-    assert 10_000 <= saved < LONG and f"Saved at step {saved:,}" in output
+    assert LONG // 3 <= saved < LONG and f"Saved at step {saved:,}" in output
     assert main(["resume", str(out)]) == 0
     assert_same_run(long_reference, out)
 
