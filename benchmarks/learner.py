@@ -1,11 +1,11 @@
-"""Updates per second of covey's learner as a share of what the machine's matrix products allow.
+"""Updates per second of covey's learners as a share of what the machine's matrix products allow.
 
-    python -m benchmarks.learner [--rounds 5] [--members 1] [--axis map] [--hidden 256]
+    python -m benchmarks.learner [--agents td3 sac] [--rounds 7] [--members 1] [--axis map] [--hidden 256]
 
-The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics, delay 2).
+The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics; TD3's delay 2).
 The limit is the measured speed of a chain of 256 x 256 x 256 products over the matrix work of one update, counted
 by hand below. What runs is the whole training program: an environment that costs nothing is stepped, stored and
-sampled from too. Machines are noisy, so the two are measured in turns, and the share is taken within a round.
+sampled from too. Machines are noisy, so all are measured in turns, and a share is taken within a round.
 """
 
 import argparse
@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.agents.td3 import TD3, TD3Config, TD3Hyper
+from covey import agents
 from covey.envs.base import Outcome
-from covey.nn.networks import Networks, Torso
+from covey.run.config import default_config
 from covey.training.device import DeviceLoop
+from covey.training.precision import in_precision
 from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
@@ -54,13 +55,19 @@ class Noise:
         return np.zeros((1, 1, 3), np.uint8)
 
 
-def td3_flops(hidden: int) -> float:
-    """Matrix work of one update: 2 m n k of each product, the actor's share every second update."""
-    actor = OBS * hidden + hidden * hidden + hidden * ACTION
+def flops(agent: str, hidden: int) -> float:
+    """Matrix work of one update: 2 m n k of each product.
+
+    Critics: the next action, both targets, then both critics forward, back to their weights and to all but their
+    inputs. Actor: forward, through the critics to the action and back (TD3 one, SAC both), and to its own weights.
+    """
+    outputs = {"td3": ACTION, "sac": 2 * ACTION}[agent]
+    actor = OBS * hidden + hidden * hidden + hidden * outputs
     critic = (OBS + ACTION) * hidden + hidden * hidden + hidden
     critic_step = actor + 2 * critic + 2 * critic + 2 * critic + 2 * (critic - (OBS + ACTION) * hidden)
-    actor_step = actor + critic + critic + actor + (actor - OBS * hidden)
-    return 2.0 * BATCH * (critic_step + actor_step / 2)
+    climbed, every = {"td3": (1, 2), "sac": (2, 1)}[agent]
+    actor_step = actor + 2 * climbed * critic + actor + (actor - OBS * hidden)
+    return 2.0 * BATCH * (critic_step + actor_step / every)
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -80,13 +87,16 @@ def product_chain() -> Callable[[], Any]:
     return lambda: chain(x)
 
 
-def learner(members: int, axis: str, hidden: int) -> tuple[Callable[[], Any], int]:
-    hyper, env = TD3Hyper(), Noise()
-    torso = Torso(hidden=(hidden, hidden))
-    agent = TD3(TD3Config(networks=Networks(actor=torso, critic=torso)), env.spec)
-    trainer = make_trainer(agent, env, constant(hyper), capacity=100_000)
+def learner(
+    name: str, members: int = 1, axis: str = "map", agent: dict[str, Any] | None = None, precision: str = "float32"
+) -> tuple[Callable[[], Any], int]:
+    """A training program, warmed up and compiled, and the updates of one call of it."""
+    entry, env = agents.entry(name), Noise()
+    config = default_config(name, agent=agent or {}).agent
+    made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
+    trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)
     loop = DeviceLoop(trainer, members, axis)  # type: ignore[arg-type]
-    hypers = jax.tree.map(lambda v: jnp.full(members, v), hyper)
+    hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
     state[0] = loop.advance(state[0], 10, warmup=True)
     blocks = max(1, 2 // members)
@@ -96,31 +106,40 @@ def learner(members: int, axis: str, hidden: int) -> tuple[Callable[[], Any], in
         return state[0].members.tally
 
     run()
-    return run, members * blocks * trainer.iterations * trainer.updates * agent.plan.updates
+    return run, members * blocks * trainer.iterations * trainer.updates * made.plan.updates
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--agents", nargs="+", default=["td3", "sac"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--axis", default="map", choices=["map", "vmap"])
     parser.add_argument("--hidden", type=int, default=256)
     options = parser.parse_args()
-    work = td3_flops(options.hidden) / 1e9
-    chain, (run, updates) = product_chain(), learner(options.members, options.axis, options.hidden)
+    torso = {"hidden": [options.hidden, options.hidden]}
+    networks = {"networks": {"actor": torso, "critic": torso}}
+    chain = product_chain()
+    learners = {name: learner(name, options.members, options.axis, networks) for name in options.agents}
     chain()
-    results = []
+    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, hidden {options.hidden}, members {options.members}, "
+          f"{options.axis}")  # fmt: skip
+    results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in learners}
     for _ in range(options.rounds):
-        turns = [(seconds(chain), seconds(run), seconds(chain)) for _ in range(4)]
-        gflops = CHAIN * 2 * 256**3 / min(min(before, after) for before, _, after in turns) / 1e9
-        rate = updates / min(middle for _, middle, _ in turns)
-        results.append((gflops, rate, rate * work / gflops))
-        print("products {:6.1f} GFLOP/s   TD3 {:6.1f} updates/s   share of the limit {:.3f}".format(*results[-1]))
-    best = max(rate for _, rate, _ in results) * work / max(gflops for gflops, _, _ in results)
-    middle = statistics.median(share for *_, share in results)
-    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, {1000 * work:.1f} MFLOP per update")
-    what = f"TD3 learner, hidden {options.hidden}, members {options.members}, {options.axis}"
-    print(f"{what}: {middle:.2f} of the limit in the median round, {best:.2f} with the best of each")
+        for name, (run, updates) in learners.items():
+            work = flops(name, options.hidden) / 1e9
+            turns = [(seconds(chain), seconds(run), seconds(chain)) for _ in range(4)]
+            gflops = CHAIN * 2 * 256**3 / min(min(before, after) for before, _, after in turns) / 1e9
+            rate = updates / min(middle for _, middle, _ in turns)
+            results[name].append((gflops, rate, rate * work / gflops))
+            print("products {:6.1f} GFLOP/s   {} {:6.1f} updates/s   share of the limit {:.3f}".format(
+                gflops, name, *results[name][-1][1:]))  # fmt: skip
+    for name, rows in results.items():
+        work = flops(name, options.hidden) / 1e9
+        best = max(rate for _, rate, _ in rows) * work / max(gflops for gflops, _, _ in rows)
+        middle = statistics.median(share for *_, share in rows)
+        print(f"{name} learner, {1000 * work:.1f} MFLOP per update: {middle:.2f} of the limit in the median round, "
+              f"{best:.2f} with the best of each")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ import covey
 
 @covey.register_torso("residual")
 class Residual(nn.Module):
-    """Pre-normalised residual blocks. A torso has these three fields; `hidden` comes from the configuration."""
+    """Pre-normalised residual blocks. Its fields are the options of the torso that it takes from the configuration."""
 
     hidden: tuple[int, ...]
-    activation: str
-    layer_norm: bool
 
     @nn.compact
     def __call__(self, x):

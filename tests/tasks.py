@@ -14,11 +14,15 @@ from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, Descriptor, EnvSpec, Key
 
+NETWORKS = {"actor": {"hidden": (16,)}, "critic": {"hidden": (16,)}}
+NORMALISE = {"observations": True, "rewards": True}
 SMALL = {
-    "td3": {
-        "networks": {"actor": {"hidden": (16,)}, "critic": {"hidden": (16,)}},
+    "td3": {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE},
+    "sac": {
+        "networks": NETWORKS | {"actor_head": "tanh_normal"},
         "batch_size": 8,
-        "normalise_observations": True,
+        "policy_delay": 2,
+        "normalise": NORMALISE,
     },
 }
 """Options that make every agent of the registry small; an agent that is not here has its defaults."""

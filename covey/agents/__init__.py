@@ -1,11 +1,13 @@
 """The algorithms, by name. A new one is a file beside this and a line in REGISTRY."""
 
 from covey.agent import Entry
+from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
 from covey.errors import unknown
 
 REGISTRY: dict[str, Entry] = {
     "td3": Entry(TD3Config, TD3Hyper, TD3_SPACE, TD3, "twin delayed deterministic policy gradient"),
+    "sac": Entry(SACConfig, SACHyper, SAC_SPACE, SAC, "soft actor-critic with a learnt temperature"),
 }
 
 

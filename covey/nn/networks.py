@@ -6,21 +6,24 @@ A part is named in the config, so that a config stays a file of plain values. `r
     class Residual(flax.linen.Module):
         hidden: tuple[int, ...]
         activation: str
-        layer_norm: bool
 
         @flax.linen.compact
         def __call__(self, x): ...
+
+It is given those of the torso's options that it has fields for; to set another for it is an error.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from covey.errors import require, unknown
+from covey.nn.distributions import LOG_STD_HIGH, LOG_STD_LOW, TanhNormal
+from covey.nn.layers import BatchRenorm, dense
 from covey.types import Array, EnvSpec, Key, Params
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -56,43 +59,70 @@ class Torso:
     """Units of each hidden layer."""
     activation: str = "relu"
     """One of relu, tanh, elu, gelu, silu."""
-    layer_norm: bool = False
-    """Layer normalisation before each activation."""
+    norm: Literal["none", "layer", "batch"] = "none"
+    """Normalisation: of each layer before its activation, or of the batch (critics only; this is CrossQ)."""
+    dropout: float = 0.0
+    """Share of units dropped while learning (critics only; with `norm layer` this is DroQ)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         require(all(size > 0 for size in self.hidden), f"hidden sizes must be positive, not {self.hidden}.")
-        if self.activation not in ACTIVATIONS:
-            raise unknown("activation", self.activation, ACTIVATIONS)
+        require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), not {self.dropout:g}.")
+        for what, value, known in (
+            ("activation", self.activation, ACTIVATIONS),
+            ("normalisation", self.norm, ("none", "layer", "batch")),
+        ):
+            if value not in known:
+                raise unknown(what, value, known)
 
     def module(self) -> nn.Module:
-        return _part(TORSOS, "torso", self.kind)(
-            hidden=self.hidden, activation=self.activation, layer_norm=self.layer_norm
-        )
+        plain = Torso()
+        options = {name: getattr(self, name) for name in ("hidden", "activation", "norm", "dropout")}
+        default = {name: getattr(plain, name) for name in options}
+        return _part(TORSOS, "torso", self.kind, options, default)
 
 
-def _part(registry: dict[str, type[nn.Module]], kind: str, name: str) -> Any:
+def _part(
+    registry: dict[str, type[nn.Module]], kind: str, name: str, options: dict[str, Any], default: dict[str, Any]
+) -> Any:
+    """The registered module, with those of the options that it has fields for."""
     if name not in registry:
         error = unknown(kind, name, registry)
         raise type(error)(f"{error} A {kind} of your own must be registered first: import its module, or --plugin it.")
-    return registry[name]
+    takes = {f.name for f in fields(registry[name])}
+    for option, value in options.items():
+        require(
+            option in takes or value == default.get(option),
+            f"The {kind} {name!r} has no option {option!r}, so it can't be {value!r}. Give its class a field of that name.",
+        )
+    return registry[name](**{option: value for option, value in options.items() if option in takes})
 
 
 @register(TORSOS, "mlp")
 class MLP(nn.Module):
-    """Dense layers with an activation after each."""
+    """Dense layers with an activation after each.
+
+    Dropout acts where a random stream of that name is given, batch statistics move where they are mutable.
+    """
 
     hidden: tuple[int, ...]
     activation: str
-    layer_norm: bool
+    norm: str = "none"
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
+        if self.norm == "batch":
+            x = BatchRenorm()(x)
         for size in self.hidden:
-            x = nn.Dense(size)(x)
-            if self.layer_norm:
+            x = dense(size)(x)
+            if self.dropout:
+                x = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(x)
+            if self.norm == "layer":
                 x = nn.LayerNorm()(x)
             x = ACTIVATIONS[self.activation](x)
+            if self.norm == "batch":
+                x = BatchRenorm()(x)
         return x
 
 
@@ -104,16 +134,30 @@ class TanhHead(nn.Module):
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return nn.tanh(nn.Dense(self.action_size)(features))
+        return nn.tanh(dense(self.action_size)(features))
+
+
+@register(ACTOR_HEADS, "tanh_normal")
+class TanhNormalHead(nn.Module):
+    """A distribution over actions in [-1, 1] whose deviation depends on the state."""
+
+    action_size: int
+
+    @nn.compact
+    def __call__(self, features: Array) -> TanhNormal:
+        mean, log_std = jnp.split(dense(2 * self.action_size)(features), 2, axis=-1)
+        return TanhNormal(mean, jnp.clip(log_std, LOG_STD_LOW, LOG_STD_HIGH))
 
 
 @register(CRITIC_HEADS, "linear")
 class LinearHead(nn.Module):
-    """One value."""
+    """One value, or the logits of a histogram of it."""
+
+    bins: int = 0
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return nn.Dense(1)(features)[..., 0]
+        return dense(self.bins)(features) if self.bins else dense(1)(features)[..., 0]
 
 
 class Actor(nn.Module):
@@ -123,7 +167,7 @@ class Actor(nn.Module):
     torso: nn.Module
     head: nn.Module
 
-    def __call__(self, obs: Array) -> Array:
+    def __call__(self, obs: Array) -> Any:
         return self.head(self.torso(self.encoder(obs)))
 
 
@@ -164,13 +208,20 @@ class Networks:
             not self.share_encoder or bool(self.encoder.hidden),
             "share_encoder needs an encoder to share: give it units, for example --agent.networks.encoder.hidden 64.",
         )
+        for name in ("actor", "encoder"):
+            torso = getattr(self, name)
+            require(
+                torso.norm != "batch" and not torso.dropout,
+                f"Batch normalisation and dropout are for the critics' torso, not the {name}'s.",
+            )
 
     def actor_module(self, spec: EnvSpec) -> Actor:
-        head = _part(ACTOR_HEADS, "actor head", self.actor_head)(action_size=spec.action_size)
+        head = _part(ACTOR_HEADS, "actor head", self.actor_head, {"action_size": spec.action_size}, {})
         return Actor(self._own_encoder(), self.actor.module(), head)
 
-    def critic_module(self) -> Critic:
-        return Critic(self._own_encoder(), self.critic.module(), _part(CRITIC_HEADS, "critic head", self.critic_head)())
+    def critic_module(self, bins: int = 0) -> Critic:
+        head = _part(CRITIC_HEADS, "critic head", self.critic_head, {"bins": bins}, {"bins": 0})
+        return Critic(self._own_encoder(), self.critic.module(), head)
 
     def encoder_module(self) -> nn.Module:
         """The shared encoder; without one, a module that returns its input."""
@@ -189,17 +240,34 @@ def apply(module: nn.Module, params: Params, *inputs: Array) -> Any:
     return module.apply({"params": params}, *inputs)
 
 
-def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Array) -> Params:
-    """Parameters of `size` independent copies, stacked on a leading axis, each from its own key."""
-    return jax.vmap(lambda k: init(module, k, *inputs))(jax.random.split(key, size))
+def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Array) -> tuple[Params, Params]:
+    """Parameters and batch statistics of `size` independent copies, stacked on a leading axis, each from its own key."""
+
+    def one(key: Key) -> tuple[Params, Params]:
+        variables = module.init(key, *inputs)
+        return variables["params"], variables.get("batch_stats", {})
+
+    return jax.vmap(one)(jax.random.split(key, size))
 
 
-def apply_ensemble(module: nn.Module, params: Params, *inputs: Array) -> Array:
-    """The output of every copy, [size, ...], as one batched call.
+def apply_ensemble(
+    module: nn.Module, params: Params, statistics: Params, key: Key | None, *inputs: Array, learning: bool = False
+) -> Any:
+    """The output of every copy, [size, ...], as one batched call; with `learning`, also the batch statistics after it.
 
-    The inputs are broadcast first: with a shared input XLA would merge the copies into one product and pay for it
-    with two transposes.
+    With a key, dropout acts, in each copy on its own. The inputs are broadcast first: with a shared input XLA would
+    merge the copies into one product and pay for it with two transposes.
     """
     size = jax.tree.leaves(params)[0].shape[0]
     inputs = tuple(jnp.broadcast_to(x, (size, *x.shape)) for x in inputs)
-    return jax.vmap(lambda p, *x: apply(module, p, *x))(params, *inputs)
+    keys = None if key is None else jax.random.split(key, size)
+
+    def one(params: Params, statistics: Params, key: Key | None, *x: Array) -> Any:
+        variables = {"params": params, "batch_stats": statistics}
+        rngs = None if key is None else {"dropout": key}
+        if not learning:
+            return module.apply(variables, *x, rngs=rngs)
+        output, changed = module.apply(variables, *x, rngs=rngs, mutable=["batch_stats"])
+        return output, changed.get("batch_stats", {})
+
+    return jax.vmap(one)(params, statistics, keys, *inputs)

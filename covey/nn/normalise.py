@@ -1,10 +1,12 @@
-"""Running mean and variance of a stream of vectors."""
+"""Running mean and variance of a stream of vectors, and how agents use them."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
-from covey.types import Array
+from covey.types import Array, Scalar, Step
 
 CLIP = 10.0
 EPSILON = 1e-6
@@ -44,9 +46,65 @@ def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStat
     )
 
 
+def deviation(stats: RunningStats) -> Array:
+    """The standard deviation; 1 before there are two rows."""
+    return jnp.sqrt(jnp.where(stats.rows > 1, stats.squares / jnp.maximum(stats.rows, 1.0), 1.0) + EPSILON)
+
+
 def normalise(stats: RunningStats, x: Array) -> Array:
     """x with mean 0 and deviation 1 under the statistics, clipped at +-10; unchanged before there are two rows."""
-    variance = jnp.where(stats.rows > 1, stats.squares / jnp.maximum(stats.rows, 1.0), 1.0)
     shape = (1,) * (x.ndim - 1) + stats.mean.shape
-    mean, deviation = stats.mean.reshape(shape), jnp.sqrt(variance + EPSILON).reshape(shape)
-    return jnp.clip((x - mean) / deviation, -CLIP, CLIP)
+    return jnp.clip((x - stats.mean.reshape(shape)) / deviation(stats).reshape(shape), -CLIP, CLIP)
+
+
+class Seen(NamedTuple):
+    """What an agent knows of its stream of data: a part of its state, so it is saved and copied with the policy."""
+
+    observations: RunningStats
+    returns: RunningStats
+    running: Array
+    """The discounted return of the episode under way in the first environment."""
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Running normalisation of what an agent learns from. The replay keeps the raw numbers."""
+
+    observations: bool = False
+    """Observations with mean 0 and deviation 1, clipped at 10, in acting and learning alike."""
+    rewards: bool = False
+    """Rewards over the running standard deviation of the discounted return."""
+
+    def init(self, obs_size: int) -> Seen:
+        return Seen(init_stats(obs_size), init_stats(1), jnp.zeros(()))
+
+    def observe(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
+        """Fresh data [T, N]. Every record holds an observation of its own, so each is counted once, final ones too."""
+        if self.observations:
+            everything = jnp.ones(rollout.reward.shape)
+            seen = seen._replace(observations=update_stats(seen.observations, rollout.obs, everything))
+        if self.rewards:
+            seen = self._follow_return(seen, rollout, discount)
+        return seen
+
+    def _follow_return(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
+        """G <- gamma G + r, from 0 in each episode. The first environment stands for all of them."""
+
+        def follow(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+            reward, valid = row
+            running = jnp.where(valid > 0, discount * running + reward, 0.0)
+            return running, running
+
+        rows = (rollout.reward[:, 0], rollout.valid[:, 0])
+        running, returns = jax.lax.scan(follow, seen.running, rows)
+        return seen._replace(returns=update_stats(seen.returns, returns[:, None], rows[1]), running=running)
+
+    def obs(self, seen: Seen, obs: Array) -> Array:
+        return normalise(seen.observations, obs) if self.observations else obs
+
+    def batch(self, seen: Seen, batch: Step, reward_scale: Scalar) -> Step:
+        """A batch from replay as the losses want it."""
+        scale = reward_scale / deviation(seen.returns)[0] if self.rewards else reward_scale
+        return batch._replace(
+            obs=self.obs(seen, batch.obs), next_obs=self.obs(seen, batch.next_obs), reward=scale * batch.reward
+        )

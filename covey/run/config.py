@@ -76,6 +76,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Episodes per evaluation."""
     population_axis: Literal["auto", "map", "vmap"] = "auto"
     """Members in turn (map), in lock-step (vmap), or what was measured to be faster for the network's width."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Matrix products of the networks: float32, or rounded to bfloat16 and summed up in float32. Parameters stay
+    float32 either way."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer where they would cost more than 3 % of the time."""
 
@@ -99,11 +102,10 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self.seed >= -(2**31) and self.seed + self.seeds <= 2**31,
             f"--seed {self.seed} is out of range: every member's must lie between {-(2**31)} and {2**31 - 1}.",
         )
-        axes = ("auto", "map", "vmap")
-        require(
-            self.population_axis in axes,
-            f"--population-axis must be one of {', '.join(axes)}, not {self.population_axis!r}.",
-        )
+        choices = {"population_axis": ("auto", "map", "vmap"), "precision": ("float32", "bfloat16")}
+        for name, known in choices.items():
+            value = getattr(self, name)
+            require(value in known, f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {value!r}.")
 
     def resolved(self) -> "RunConfig[Any, Any]":
         """This configuration with everything that depends on the run's length written out."""

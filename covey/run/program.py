@@ -15,6 +15,7 @@ from covey.run.config import RunConfig
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
 from covey.training.member import Population
+from covey.training.precision import in_precision
 from covey.training.schedule import initial
 from covey.training.trainer import make_trainer
 from covey.types import Key
@@ -76,7 +77,7 @@ def build(config: RunConfig[Any, Any]) -> Program:
     """The program of a resolved configuration; an error where it can't be run."""
     config.check()
     env = envs.make(config.env)
-    agent = agents.entry(config.algorithm).make(config.agent, env.spec)
+    agent = in_precision(agents.entry(config.algorithm).make(config.agent, env.spec), config.precision)
     trainer = make_trainer(
         agent,
         env,

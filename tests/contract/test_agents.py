@@ -65,8 +65,8 @@ def test_warm_up_learns_nothing(loop):
     start = jax.tree.map(np.asarray, fresh.members.agent)
     after = loop.advance(fresh, jnp.int32(1), warmup=True)
     moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, jax.tree.map(np.asarray, after.members.agent))
-    if hasattr(moved, "observations"):  # what it has observed may change
-        moved = moved._replace(observations=())
+    if hasattr(moved, "seen"):  # what it has observed may change
+        moved = moved._replace(seen=())
     assert not any(jax.tree.leaves(moved))
 
 

@@ -11,7 +11,7 @@ import covey
 from covey.errors import CoveyError
 from covey.nn.networks import TORSOS, Networks, Torso, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import init_stats, normalise, update_stats
-from covey.nn.optim import adam_init, adam_step, polyak
+from covey.nn.optim import Optimiser, polyak
 from covey.types import EnvSpec
 
 SPEC = EnvSpec(3, 2, 10, (-1.0, -1.0), (1.0, 1.0))
@@ -30,8 +30,8 @@ def test_mlp_is_the_matrix_formula():
 def test_an_ensemble_is_its_members():
     module = Networks(critic=Torso(hidden=(8,))).critic_module()
     obs, action = jnp.ones((6, 3)), jnp.ones((6, 2))
-    params = init_ensemble(module, 4, jax.random.key(0), obs[0], action[0])
-    together = apply_ensemble(module, params, obs, action)
+    params, statistics = init_ensemble(module, 4, jax.random.key(0), obs[0], action[0])
+    together = apply_ensemble(module, params, statistics, None, obs, action)
     for i in range(4):
         alone = apply(module, jax.tree.map(lambda x, i=i: x[i], params), obs, action)
         np.testing.assert_allclose(together[i], alone, rtol=1e-6)
@@ -63,9 +63,6 @@ def test_any_flax_module_can_be_the_torso():
     @covey.register_torso("doubler")
     class Doubler(nn.Module):
         hidden: tuple[int, ...]
-        activation: str
-        layer_norm: bool
-
         def __call__(self, x):
             return 2.0 * x
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper, TD3State
+from covey.nn.critics import Critics
 from covey.nn.networks import Networks, Torso
-from covey.nn.normalise import normalise
+from covey.nn.normalise import Normalise, normalise
 from covey.nn.returns import n_step
 from covey.types import EnvSpec, Step
 
@@ -24,7 +25,7 @@ def agent(**options) -> TD3:
 def state_of(td3: TD3) -> TD3State:
     """A state whose targets differ from the online networks."""
     state, other = (td3.init(HYPER, jax.random.key(seed)) for seed in (0, 1))
-    return state._replace(target_actor=other.actor, target_critic=other.critic)
+    return state._replace(target_actor=other.actor, critic=state.critic._replace(target=other.critic.online))
 
 
 def batch_of(td3: TD3, seed: int = 0) -> Step:
@@ -89,7 +90,7 @@ def target_of(state: TD3State, batch: Step, noise: np.ndarray) -> np.ndarray:
             continue
         shift = np.clip(0.7 * noise[b], -0.3, 0.3)
         action = np.clip(actor_of(state.target_actor, next_obs) + shift, -1, 1)
-        value = critics_of(state.target_critic.ensemble, next_obs, action).min()
+        value = critics_of(state.critic.target.ensemble, next_obs, action).min()
         targets[b] = reward + bootstrap * discount * value
     return targets
 
@@ -97,12 +98,13 @@ def target_of(state: TD3State, batch: Step, noise: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("critics", [1, 2, 5])
 def test_target_with_terminations_time_limits_and_clipped_noise(steps: int, critics: int):
-    td3 = agent(n_step=steps, num_critics=critics)
+    td3 = agent(n_step=steps, critics=Critics(critics))
     state, batch = state_of(td3), batch_of(td3)
     scaled = batch._replace(reward=HYPER.reward_scale * batch.reward)
     data = n_step(scaled, HYPER.discount)
     noise = jax.random.normal(jax.random.key(3), data.action.shape)
-    found = td3._target(state, HYPER, data, noise)
+    next_action = td3._target_action(state, HYPER, data.next_obs, noise)
+    found = td3.critics.target(state.critic, data, next_action, jax.random.key(0))
     expected = target_of(state, batch, np.asarray(noise, np.float64))
     valid = np.asarray(data.valid) > 0
     assert valid.any()
@@ -111,14 +113,14 @@ def test_target_with_terminations_time_limits_and_clipped_noise(steps: int, crit
 
 
 def test_critic_loss_is_the_sum_of_mean_squares_over_valid_transitions():
-    td3 = agent(num_critics=3)
+    td3 = agent(critics=Critics(3))
     state, batch = state_of(td3), batch_of(td3)
     data = n_step(batch._replace(valid=batch.valid.at[:5].set(0.0)), 0.9)
     data = jax.tree.map(lambda x: x[:16], data)
     target = jnp.arange(16.0)
-    _, metrics = td3._update_critic(state, HYPER, data, target)
+    _, metrics = td3.critics.update(state.critic, data, data.action, 1e-3, jax.random.key(0), target)
     obs, action = np.asarray(data.obs, np.float64), np.asarray(data.action, np.float64)
-    errors = (critics_of(state.critic.ensemble, obs, action) - np.arange(16.0)) ** 2
+    errors = (critics_of(state.critic.online.ensemble, obs, action) - np.arange(16.0)) ** 2
     expected = errors[:, np.asarray(data.valid) > 0].mean(axis=1).sum()
     np.testing.assert_allclose(metrics["critic_loss"], expected, rtol=1e-4)
 
@@ -127,9 +129,9 @@ def test_actor_loss_is_minus_the_first_critic():
     td3 = agent()
     state, batch = state_of(td3), batch_of(td3)
     data = jax.tree.map(lambda x: x[:16], n_step(batch, 0.9))
-    _, metrics = td3._update_actor(state, HYPER, data)
+    _, metrics = td3._update_actor(state, HYPER, data, jax.random.key(0))
     obs = np.asarray(data.obs, np.float64)
-    values = critics_of(state.critic.ensemble, obs, actor_of(state.actor, obs))[0]
+    values = critics_of(state.critic.online.ensemble, obs, actor_of(state.actor, obs))[0]
     np.testing.assert_allclose(metrics["actor_loss"], -values[np.asarray(data.valid) > 0].mean(), rtol=1e-4)
 
 
@@ -138,11 +140,11 @@ def test_the_actor_climbs_the_critic():
     td3 = agent()
     state, batch = state_of(td3), batch_of(td3)
     data = n_step(batch._replace(valid=jnp.ones_like(batch.valid)), 0.9)
-    after, _ = td3._update_actor(state, HYPER._replace(actor_lr=1e-4), data)
+    after, _ = td3._update_actor(state, HYPER._replace(actor_lr=1e-4), data, jax.random.key(0))
     obs = np.asarray(data.obs, np.float64)
 
     def value(actor):
-        return critics_of(state.critic.ensemble, obs, actor_of(actor, obs))[0].mean()
+        return critics_of(state.critic.online.ensemble, obs, actor_of(actor, obs))[0].mean()
 
     assert value(after.actor) > value(state.actor)
 
@@ -165,10 +167,10 @@ def test_invalid_transitions_change_nothing():
 
 
 def test_critics_differ_at_the_start_and_after_learning():
-    td3 = agent(num_critics=2)
+    td3 = agent(critics=Critics(2))
     state = td3.init(HYPER, jax.random.key(0))
     for i in range(20):
-        kernel = state.critic.ensemble["torso"]["Dense_0"]["kernel"]
+        kernel = state.critic.online.ensemble["torso"]["Dense_0"]["kernel"]
         assert float(jnp.abs(kernel[0] - kernel[1]).max()) > 1e-2
         state, _ = td3.update(state, HYPER, batch_of(td3, i), jax.random.key(i))
 
@@ -180,12 +182,12 @@ def test_delayed_updates(delay: int):
     state, batch = state_of(td3), batch_of(td3)
     assert td3.plan == (16 * delay, 1, delay)
     after, _ = td3.update(state, HYPER, batch, jax.random.key(0))
-    assert int(after.critic_optimiser.count) == delay
+    assert int(after.critic.optimiser.count) == delay
     assert int(after.actor_optimiser.count) == 1
-    for name in ("actor", "critic"):
-        target, old, online = (
-            getattr(s, n) for s, n in ((after, f"target_{name}"), (state, f"target_{name}"), (after, name))
-        )
+    for target, old, online in (
+        (after.target_actor, state.target_actor, after.actor),
+        (after.critic.target, state.critic.target, after.critic.online),
+    ):
         jax.tree.map(
             lambda t, o, w: np.testing.assert_allclose(t, 0.9 * np.asarray(o) + 0.1 * np.asarray(w), atol=1e-6),
             target,
@@ -205,10 +207,11 @@ def test_one_call_is_the_sequence_of_its_updates():
     by_hand = state
     for i in range(3):
         part = jax.tree.map(lambda x, i=i: x[16 * i : 16 * (i + 1)], data)
-        target = td3._target(by_hand, HYPER, part, noise[16 * i : 16 * (i + 1)])
-        by_hand, _ = td3._update_critic(by_hand, HYPER, part, target)
-    by_hand, _ = td3._update_actor(by_hand, HYPER, part)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.critic, by_hand.critic)
+        next_action = td3._target_action(by_hand, HYPER, part.next_obs, noise[16 * i : 16 * (i + 1)])
+        critic, _ = td3.critics.update(by_hand.critic, part, next_action, HYPER.critic_lr, jax.random.key(i))
+        by_hand = by_hand._replace(critic=critic)
+    by_hand, _ = td3._update_actor(by_hand, HYPER, part, jax.random.key(0))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.critic.online, by_hand.critic.online)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.actor, by_hand.actor)
 
 
@@ -218,9 +221,9 @@ def test_targets_of_critics_can_move_at_every_update():
     after, _ = fast.update(state, HYPER._replace(critic_lr=0.0), batch, jax.random.key(0))
     jax.tree.map(
         lambda t, o, w: np.testing.assert_allclose(t, 0.81 * np.asarray(o) + 0.19 * np.asarray(w), atol=1e-6),
-        after.target_critic,
-        state.target_critic,
-        state.critic,
+        after.critic.target,
+        state.critic.target,
+        state.critic.online,
     )
 
 
@@ -229,10 +232,10 @@ def test_a_shared_encoder_learns_from_the_critics_alone():
     td3 = agent(networks=networks)
     state = td3.init(HYPER, jax.random.key(0))
     data = n_step(batch_of(td3), 0.9)
-    after_actor, _ = td3._update_actor(state, HYPER, data)
+    after_actor, _ = td3._update_actor(state, HYPER, data, jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, after_actor.critic, state.critic)
-    after_critic, _ = td3._update_critic(state, HYPER, data, jnp.ones(32))
-    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), after_critic.critic.encoder, state.critic.encoder)
+    after, _ = td3.critics.update(state.critic, data, data.action, 1e-3, jax.random.key(0), jnp.ones(32))
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), after.online.encoder, state.critic.online.encoder)
     assert max(jax.tree.leaves(moved)) > 0
 
 
@@ -256,20 +259,22 @@ def test_noise_and_modes():
 
 
 def test_observations_are_normalised_in_acting_and_learning():
-    plain, normed = agent(), agent(normalise_observations=True)
+    plain, normed = agent(), agent(normalise=Normalise(observations=True))
     state = plain.init(HYPER, jax.random.key(0))
     rollout = batch_of(plain)._replace(obs=5.0 + 3.0 * batch_of(plain).obs)
-    assert plain.observe(state, HYPER, rollout, jax.random.key(0)) is state
+    jax.tree.map(
+        np.testing.assert_array_equal, plain.observe(state, HYPER, rollout, jax.random.key(0)).seen, state.seen
+    )
     state = normed.observe(state, HYPER, rollout, jax.random.key(0))
     rows = np.asarray(rollout.obs).reshape(-1, 3)
-    np.testing.assert_allclose(state.observations.mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(state.seen.observations.mean, rows.mean(0), rtol=1e-5)
     obs = jnp.array([8.0, 2.0, 5.0])
     scaled = jnp.asarray((np.asarray(obs) - rows.mean(0)) / rows.std(0), jnp.float32)
     seen = normed.act(state, HYPER, (), obs, jax.random.key(0), "greedy").action
     expected = plain.act(state, HYPER, (), scaled, jax.random.key(0), "greedy").action
     np.testing.assert_allclose(seen, expected, atol=1e-4)
 
-    stats = state.observations
+    stats = state.seen.observations
     by_hand = rollout._replace(obs=normalise(stats, rollout.obs), next_obs=normalise(stats, rollout.next_obs))
     learned, _ = normed.update(state, HYPER, rollout, jax.random.key(1))
     expected, _ = plain.update(state, HYPER, by_hand, jax.random.key(1))

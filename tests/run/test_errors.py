@@ -29,7 +29,17 @@ TABLE = {
     "no seeds": ([*TRAIN, "--seeds", "0"], "--seeds must be positive"),
     "no batch": ([*TRAIN, "--agent.batch-size", "0"], "--agent.batch-size must be at least 1"),
     "negative units": ([*TRAIN, "--agent.networks.actor.hidden", "-4"], "hidden sizes must be positive"),
-    "no critics": ([*TRAIN, "--agent.num-critics", "0"], "--agent.num-critics must be at least 1"),
+    "no critics": ([*TRAIN, "--agent.critics.number", "0"], "--agent.critics.number must be at least 1"),
+    "a subset of too few": ([*TRAIN, "--agent.critics.subset", "3"], "3 can't be drawn from 2 critics"),
+    "dropout in the actor": ([*TRAIN, "--agent.networks.actor.dropout", "0.1"], "for the critics' torso, not the actor"),
+    "limits the wrong way": ([*TRAIN, "--agent.critics.high", "-20"], "must be less than"),
+    "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
+    "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "-1"], "must not be negative"),
+    "no distribution": (
+        ["train", "sac", "--agent.networks.actor-head", "tanh"],
+        "SAC needs one, as tanh_normal is",
+    ),
+    "no action": ([*TRAIN, "--agent.networks.actor-head", "tanh_normal"], "TD3 needs one, as tanh does"),
     "steps within the warm-up": ([*TRAIN, "--steps", "500"], "Raise --steps above 1000"),
     "capacity below a window": (
         [*TRAIN, "--capacity", "4", "--agent.n-step", "8"],

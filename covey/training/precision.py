@@ -1,0 +1,49 @@
+"""An agent whose matrix products run in another precision."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+
+from covey.agent import Agent, Decision, SamplePlan
+from covey.types import Array, Key, Metrics, Mode, Step
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class InPrecision:
+    """The agent with its products rounded to bfloat16 and summed up in float32.
+
+    Parameters, optimiser, losses and everything else stay float32, and so does the environment.
+    """
+
+    agent: Agent[Any, Any, Any]
+    precision: Precision
+
+    @property
+    def plan(self) -> SamplePlan:
+        return self.agent.plan
+
+    def init(self, hyper: Any, key: Key) -> Any:
+        return self.agent.init(hyper, key)
+
+    def begin(self, state: Any, hyper: Any, key: Key) -> Any:
+        with jax.default_matmul_precision(self.precision):
+            return self.agent.begin(state, hyper, key)
+
+    def act(self, state: Any, hyper: Any, memory: Any, obs: Array, key: Key, mode: Mode) -> Decision:
+        with jax.default_matmul_precision(self.precision):
+            return self.agent.act(state, hyper, memory, obs, key, mode)
+
+    def observe(self, state: Any, hyper: Any, rollout: Step, key: Key) -> Any:
+        with jax.default_matmul_precision(self.precision):
+            return self.agent.observe(state, hyper, rollout, key)
+
+    def update(self, state: Any, hyper: Any, batch: Step, key: Key) -> tuple[Any, Metrics]:
+        with jax.default_matmul_precision(self.precision):
+            return self.agent.update(state, hyper, batch, key)
+
+
+def in_precision(agent: Agent[Any, Any, Any], precision: Precision) -> Agent[Any, Any, Any]:
+    return agent if precision == "float32" else InPrecision(agent, precision)
