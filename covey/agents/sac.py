@@ -109,7 +109,8 @@ class SAC:
         actor = init(self.actor, key_actor, features)
         require(
             isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features)), TanhNormal),
-            f"The actor head {self.config.networks.actor_head!r} gives no distribution. SAC needs one, as tanh_normal is.",
+            f"The actor head {self.config.networks.actor_head!r} gives no distribution. SAC needs one, as "
+            "tanh_normal is.",
         )
         temperature = jnp.zeros(())
         return SACState(

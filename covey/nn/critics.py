@@ -30,8 +30,8 @@ class Critics:
     combine: Literal["min", "mean"] = "min"
     """What of their values makes the target."""
     subset: int = 0
-    """REDQ (arXiv 2101.05982): a target is the minimum of so many critics, drawn anew for each update, and the actor
-    climbs the mean of all; 0 means all critics, combined as above."""
+    """REDQ (arXiv 2101.05982): a target combines only so many critics, drawn at random each time, and the actor climbs
+    the mean of all; 0 means that a target combines all."""
     bins: int = 0
     """Distributional critics, HL-Gauss (arXiv 2403.03950): bins of the histogram, such as 101; 0 means plain values."""
     low: float = -10.0
@@ -47,9 +47,7 @@ class Critics:
             f"--agent.critics.number (REDQ takes 2 of 10).",
         )
         require(self.combine in ("min", "mean"), f"--agent.critics.combine must be min or mean, not {self.combine!r}.")
-        require(
-            self.bins == 0 or self.bins >= 2, f"--agent.critics.bins must be 0 or at least 2, not {self.bins}."
-        )
+        require(self.bins == 0 or self.bins >= 2, f"--agent.critics.bins must be 0 or at least 2, not {self.bins}.")
         require(
             self.low < self.high,
             f"--agent.critics.low {self.low:g} must be less than --agent.critics.high {self.high:g}.",
@@ -115,7 +113,7 @@ class Ensemble:
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
     def climbed(self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False) -> Array:
-        """What the actor climbs: the critics' minimum, or the first alone; their mean if `combine` says so or in REDQ."""
+        """What the actor climbs: the critics' minimum or the first alone; their mean with `combine mean` or a subset."""
         mean = self.critics.combine == "mean" or self.critics.subset > 0
         ensemble, statistics = state.online.ensemble, state.statistics
         if first and not mean:

@@ -93,7 +93,8 @@ def _part(
     for option, value in options.items():
         require(
             option in takes or value == default.get(option),
-            f"The {kind} {name!r} has no option {option!r}, so it can't be {value!r}. Give its class a field of that name.",
+            f"The {kind} {name!r} has no option {option!r}, so it can't be {value!r}. Give its class a "
+            "field of that name.",
         )
     return registry[name](**{option: value for option, value in options.items() if option in takes})
 
@@ -241,7 +242,7 @@ def apply(module: nn.Module, params: Params, *inputs: Array) -> Any:
 
 
 def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Array) -> tuple[Params, Params]:
-    """Parameters and batch statistics of `size` independent copies, stacked on a leading axis, each from its own key."""
+    """Parameters and batch statistics of `size` independent copies, stacked in front, each from its own key."""
 
     def one(key: Key) -> tuple[Params, Params]:
         variables = module.init(key, *inputs)

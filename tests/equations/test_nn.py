@@ -63,6 +63,7 @@ def test_any_flax_module_can_be_the_torso():
     @covey.register_torso("doubler")
     class Doubler(nn.Module):
         hidden: tuple[int, ...]
+
         def __call__(self, x):
             return 2.0 * x
 
@@ -86,11 +87,11 @@ def test_mistyped_parts():
 
 def test_adam_with_a_traced_rate_is_optax_adam():
     params, gradient = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([0.3, 0.5])}
-    ours, state = params, adam_init(params)
+    ours, state = params, Optimiser().init(params)
     theirs, reference = params, optax.adam(0.01)
     their_state = reference.init(params)
     for _ in range(5):
-        ours, state = jax.jit(adam_step)(ours, gradient, state, 0.01)
+        ours, state = jax.jit(Optimiser().step)(ours, gradient, state, 0.01)
         with jax.numpy_dtype_promotion("standard"):
             updates, their_state = reference.update(gradient, their_state)
         theirs = optax.apply_updates(theirs, updates)

@@ -10,9 +10,9 @@ from covey.nn.critics import Critics
 from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, normalise
 from covey.nn.returns import n_step
-from covey.types import EnvSpec, Step
+from covey.types import Step
+from tests.reference import SPEC, actor_of, batch_of, critics_of
 
-SPEC = EnvSpec(3, 2, 50, (-2.0, -2.0), (2.0, 2.0))
 SMALL = Networks(actor=Torso(hidden=(8,)), critic=Torso(hidden=(8,)))
 HYPER = TD3Hyper(discount=0.9, reward_scale=2.0, target_noise=0.7, target_noise_clip=0.3, tau=0.1)
 
@@ -28,47 +28,7 @@ def state_of(td3: TD3) -> TD3State:
     return state._replace(target_actor=other.actor, critic=state.critic._replace(target=other.critic.online))
 
 
-def batch_of(td3: TD3, seed: int = 0) -> Step:
-    """Random windows with terminations and ends at random places."""
-    random = np.random.default_rng(seed)
-    shape = (td3.plan.batch_size, td3.plan.window)
-    terminated = random.random(shape) < 0.2
-    last = np.zeros(shape, bool)
-    last[:, 1:] = terminated[:, :-1]
-    last |= random.random(shape) < 0.2
-    last[0] = False
-    valid = np.cumprod(~last, axis=1)
-
-    def normal(*tail):
-        return jnp.asarray(random.normal(size=shape + tail), jnp.float32)
-
-    return Step(
-        obs=normal(3),
-        action=jnp.asarray(random.uniform(-1, 1, (*shape, 2)), jnp.float32),
-        reward=normal(),
-        terminated=jnp.asarray(terminated, jnp.float32),
-        next_obs=normal(3),
-        valid=jnp.asarray(valid, jnp.float32),
-        extras={},
-    )
-
-
 # The reference, in NumPy.
-
-
-def dense(params, x):
-    return x @ np.asarray(params["kernel"], np.float64) + np.asarray(params["bias"], np.float64)
-
-
-def actor_of(params, obs):
-    return np.tanh(dense(params["head"]["Dense_0"], np.maximum(dense(params["torso"]["Dense_0"], obs), 0)))
-
-
-def critics_of(params, obs, action):
-    x = np.concatenate([obs, action], -1)
-    members = jax.tree.leaves(params)[0].shape[0]
-    each = [jax.tree.map(lambda p, i=i: np.asarray(p[i]), params) for i in range(members)]
-    return np.stack([dense(p["head"]["Dense_0"], np.maximum(dense(p["torso"]["Dense_0"], x), 0))[..., 0] for p in each])
 
 
 def target_of(state: TD3State, batch: Step, noise: np.ndarray) -> np.ndarray:

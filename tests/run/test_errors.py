@@ -31,7 +31,10 @@ TABLE = {
     "negative units": ([*TRAIN, "--agent.networks.actor.hidden", "-4"], "hidden sizes must be positive"),
     "no critics": ([*TRAIN, "--agent.critics.number", "0"], "--agent.critics.number must be at least 1"),
     "a subset of too few": ([*TRAIN, "--agent.critics.subset", "3"], "3 can't be drawn from 2 critics"),
-    "dropout in the actor": ([*TRAIN, "--agent.networks.actor.dropout", "0.1"], "for the critics' torso, not the actor"),
+    "dropout in the actor": (
+        [*TRAIN, "--agent.networks.actor.dropout", "0.1"],
+        "for the critics' torso, not the actor",
+    ),
     "limits the wrong way": ([*TRAIN, "--agent.critics.high", "-20"], "must be less than"),
     "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
     "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "-1"], "must not be negative"),
