@@ -113,7 +113,7 @@ class Ensemble:
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
     def climbed(self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False) -> Array:
-        """What the actor climbs: the critics' minimum or the first alone; their mean with `combine mean` or a subset."""
+        """What the actor climbs: the critics' minimum or the first; with `combine mean` or a subset, the mean."""
         mean = self.critics.combine == "mean" or self.critics.subset > 0
         ensemble, statistics = state.online.ensemble, state.statistics
         if first and not mean:
