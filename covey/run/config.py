@@ -148,15 +148,16 @@ def _texts(texts: Any, steps: int, path: str = "--hyper") -> Any:
 @functools.cache
 def hyper_text(hyper: Any) -> Any:
     """The dataclass of texts that the command line shows for a Hyper type."""
-
-    def text_field(name: str, value: Any) -> tuple[str, Any, Any]:
-        if hasattr(value, "_asdict"):
-            nested = hyper_text(type(value))
-            return name, nested, field(default_factory=nested)
-        return name, str, field(default=repr(value))
-
-    fields = [text_field(name, value) for name, value in hyper()._asdict().items()]
+    defaults = {name: _as_text(value) for name, value in hyper()._asdict().items()}
+    fields = [(name, type(value), field(default=value)) for name, value in defaults.items()]
     return dataclasses.make_dataclass(f"{hyper.__name__}Text", fields, frozen=True)
+
+
+def _as_text(value: Any) -> Any:
+    """A hyper-parameter as its text; a nested Hyper as the dataclass of its texts, with its own values."""
+    if not hasattr(value, "_asdict"):
+        return repr(value)
+    return hyper_text(type(value))(**{name: _as_text(each) for name, each in value._asdict().items()})
 
 
 def config_type(algorithm: str) -> Any:
@@ -173,12 +174,16 @@ def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
             raise unknown("option", name, known | {"agent", "hyper"})
     hyper = values.pop("hyper", {})
     if isinstance(hyper, dict):
-        hyper = from_json(hyper_text(entry.hyper), {k: str(v) for k, v in hyper.items()}, "hyper")
+        hyper = from_json(hyper_text(entry.hyper), _strings(hyper), "hyper")
     agent = values.pop("agent", {})
     if isinstance(agent, dict):
         agent = from_json(entry.config, agent, "agent")
     values = {name: _fitting(name, value) for name, value in values.items()}
     return RunConfig(algorithm=algorithm, agent=agent, hyper=hyper, **values)
+
+
+def _strings(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _strings(x) if isinstance(x, dict) else str(x) for name, x in values.items()}
 
 
 def _fitting(name: str, value: Any) -> Any:
@@ -197,8 +202,11 @@ def to_json(config: Any) -> Any:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def from_json(kind: Any, data: Any, path: str) -> Any:
-    """The dataclass of type `kind` that JSON values describe; an error names what does not fit."""
+def from_json(kind: Any, data: Any, path: str, default: Any = None) -> Any:
+    """The dataclass of type `kind` that JSON values describe; an error names what does not fit.
+
+    What `data` does not mention is as in `default`, an instance of `kind`; without one, as in `kind()`.
+    """
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         require(isinstance(data, dict), f"{path} must be an object with fields, not {data!r}.")
         hints = get_type_hints(kind)
@@ -206,8 +214,9 @@ def from_json(kind: Any, data: Any, path: str) -> Any:
         for name in data:
             if name not in names:
                 raise unknown(f"field of {path}", name, names)
-        values = {name: from_json(hints[name], value, f"{path}.{name}") for name, value in data.items()}
-        return kind(**values)
+        start = kind() if default is None else default
+        values = {n: from_json(hints[n], value, f"{path}.{n}", getattr(start, n)) for n, value in data.items()}
+        return dataclasses.replace(start, **values)
     if get_origin(kind) is tuple:
         require(isinstance(data, list | tuple), f"{path} must be a list, not {data!r}.")
         return tuple(from_json(get_args(kind)[0], x, path) for x in data)
