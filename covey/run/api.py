@@ -18,6 +18,7 @@ from covey.run.fit import BEST, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import record, write_gif
 from covey.run.plots import plot_curves
+from covey.run.presets import describe, flat, preset_config
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
 from covey.run.sinks import finite, read_metrics
@@ -102,12 +103,17 @@ class Run:
         return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
 
 
-def train(algorithm: str, *, out: str | Path | None = None, quiet: bool = False, **options: Any) -> Run:
+def train(
+    algorithm: str, *, out: str | Path | None = None, quiet: bool = False, preset: bool = True, **options: Any
+) -> Run:
     """Trains an agent and returns its run. The options are the fields of RunConfig, for example env, steps, seed.
 
-    `agent` and `hyper` are dictionaries: train("td3", env="pendulum", hyper={"actor_lr": 1e-3}).
+    `agent` and `hyper` are dictionaries: train("td3", env="pendulum", hyper={"actor_lr": 1e-3}). What is not given is
+    as in the preset for this algorithm and environment, or with `preset=False` as in the plain defaults.
     """
-    return start(default_config(algorithm, **options), Path(out) if out else None, Reporter(quiet))
+    require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
+    config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
+    return start(config, Path(out) if out else None, Reporter(quiet), preset)
 
 
 def load(path: str | Path) -> Run:
@@ -117,9 +123,13 @@ def load(path: str | Path) -> Run:
     return Run(folder, folder.load_config())
 
 
-def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> Run:
-    """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with."""
+def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, preset: bool = False) -> Run:
+    """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with.
+
+    `preset` says that the configuration began with a preset, which is then named.
+    """
     use_cache()
+    chosen = describe(config.algorithm, config.env, config) if preset else ""
     config = config.resolved()
     program = build(config)
     folder = RunFolder(out) if out else new_folder(config)
@@ -133,7 +143,7 @@ def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> 
     else:
         folder.create(config)
     with folder.lock():
-        return _fit(program, folder, reporter)
+        return _fit(program, folder, reporter, chosen)
 
 
 def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -> Run:
@@ -170,9 +180,9 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> P
     return program
 
 
-def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
+def _fit(program: Program, folder: RunFolder, reporter: Reporter, preset: str = "") -> Run:
     run = Run(folder, program.config)
-    _introduce(program, folder, reporter)
+    _introduce(program, folder, reporter, preset)
     session = Session(program, folder, reporter)
     try:
         with session.stoppable():
@@ -187,7 +197,7 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
     return run
 
 
-def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
+def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:
     config = program.config
     device = jax.devices()[0]
     how = {"map": "in turn", "vmap": "in lock-step"}[program.loop.axis]
@@ -199,9 +209,11 @@ def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
         f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
+    if preset:
+        reporter.say(f"  preset for {config.algorithm} on {config.env}: {preset} (--preset off: without)")
     chosen = [f"{name} {new}" for name, _, new in _differences(type(config.agent)(), config.agent)]
     reporter.say(f"  agent: {', '.join(chosen) or 'all defaults'}")
-    hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
+    hyper = ", ".join(f"{name} {value}" for name, value in flat(dataclasses.asdict(config.hyper)).items())
     reporter.say(f"  hyper-parameters: {hyper}")
     reporter.say(f"  run folder: {folder.path}")
 

@@ -30,7 +30,7 @@ TABLE = {
     "no batch": ([*TRAIN, "--agent.batch-size", "0"], "--agent.batch-size must be at least 1"),
     "negative units": ([*TRAIN, "--agent.networks.actor.hidden", "-4"], "hidden sizes must be positive"),
     "no critics": ([*TRAIN, "--agent.num-critics", "0"], "--agent.num-critics must be at least 1"),
-    "steps within the warm-up": ([*TRAIN, "--steps", "500"], "Raise --steps above 1000"),
+    "steps within the warm-up": ([*TRAIN, "--steps", "500", "--preset", "off"], "Raise --steps above 1000"),
     "capacity below a window": (
         [*TRAIN, "--capacity", "4", "--agent.n-step", "8"],
         "Raise --capacity to at least 9",
@@ -45,6 +45,9 @@ TABLE = {
     "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be less than"),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
+    "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
+    "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "don't go together"),
+    "presets of something": (["presets", "td3"], "takes no arguments"),
     "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
     "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),
     "no such run": (["resume", "nowhere"], "no run folder nowhere"),
