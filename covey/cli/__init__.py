@@ -18,6 +18,7 @@ covey: train continuous-control agents in one compiled JAX program
   covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
   covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
   covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
+  covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
   covey envs                                  the environments
   covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
   covey presets                               the options that are the defaults of an agent on an environment
@@ -203,6 +204,28 @@ def _plot(arguments: list[str]) -> None:
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file to write; by default replay.safetensors in the run folder."""
+
+
+def _replay(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.replay_file import open_replay
+
+    options = _parse(ReplayOptions, arguments, "covey replay")
+    file = open_replay(load(options.run).save_replay(options.out))
+    print(
+        f"{file.algorithm} on {file.environment}, step {file.step:,}: {file.steps:,} steps of {file.members} member(s)"
+    )
+    print(file.path)
+
+
 def _envs(arguments: list[str]) -> None:
     from covey import envs
 
@@ -242,6 +265,7 @@ VERBS = {
     "resume": _resume,
     "eval": _eval,
     "plot": _plot,
+    "replay": _replay,
     "envs": _envs,
     "agents": _agents,
     "presets": _presets,

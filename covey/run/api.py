@@ -14,13 +14,14 @@ from covey.errors import CoveyError, require
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
-from covey.run.fit import BEST, Session
+from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import record, write_gif
 from covey.run.plots import plot_curves
 from covey.run.presets import describe, flat, preset_config
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
+from covey.run.replay_file import open_replay, write_replay
 from covey.run.sinks import finite, read_metrics
 from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
@@ -82,6 +83,28 @@ class Run:
         title = f"{self.config.algorithm} on {self.config.env}"
         return plot_curves([self.path], path or self.folder.media / "curve.png", title=title)
 
+    def save_replay(self, path: str | Path | None = None) -> Path:
+        """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
+
+        `covey.train(..., replay=path)` starts another run with it.
+        """
+        states = Store(self.folder.checkpoints, "step")
+        self._require_checkpoint(states)
+        try:
+            arrays, info = states.read_newest(_warn, set_aside=False)
+        except OSError as error:
+            raise CoveyError(f"The checkpoint was replaced while it was read ({error}). Try again.") from error
+        replay, file = build(self.config).loop.trainer.replay, Path(path or self.path / "replay.safetensors")
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": info["step"]}
+        write_replay(file, replay, arrays[REPLAY], int(arrays[WRITTEN]), **about)
+        return file
+
+    def _require_checkpoint(self, *stores: Store) -> None:
+        require(
+            any(store.steps() for store in stores),
+            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
+        )
+
     def _best(self, program: Program) -> tuple[Any, Any]:
         """State and hyper-parameters of the best policy."""
         template = program.template().members
@@ -91,10 +114,7 @@ class Run:
     def _best_arrays(self) -> dict[str, np.ndarray]:
         """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
         best, states = Store(self.folder.checkpoints, "best"), Store(self.folder.checkpoints, "step")
-        require(
-            bool(best.steps() or states.steps()),
-            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
-        )
+        self._require_checkpoint(best, states)
         try:
             return best.read_newest(_warn, set_aside=False)[0]
         except (CoveyError, OSError):
@@ -132,6 +152,8 @@ def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, pre
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     config = config.resolved()
     program = build(config)
+    if config.replay:
+        program.loaded_rows(open_replay(Path(config.replay)))
     folder = RunFolder(out) if out else new_folder(config)
     if folder.config.exists():
         differing = _differences(folder.load_config(), config)
@@ -158,7 +180,7 @@ def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> Program:
     """The program of a run that goes on, after writing down what is to be another way from here on."""
     old = folder.load_config()
-    new = dataclasses.replace(config.resolved(), capacity=old.capacity) if config else old
+    new = dataclasses.replace(config, capacity=old.capacity).resolved() if config else old
     differing = _differences(old, new)
     forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
     require(

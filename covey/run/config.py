@@ -14,6 +14,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import CoveyError, require, unknown
+from covey.run.replay_file import open_replay
 from covey.training.schedule import parse
 
 AgentConfig = TypeVar("AgentConfig")
@@ -69,7 +70,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     updates_per_step: float = 1.0
     """Gradient updates per environment step."""
     capacity: Count = 0
-    """Steps that the replay of each member holds; 0 means all of the run, at most a million."""
+    """Steps that the replay of each member holds; 0 means all of the run and of --replay, at most a million."""
+    replay: str = ""
+    """A file that `covey replay` saved: the run starts with its data, and --warmup may be 0."""
     evaluations: int = 20
     """Evaluations in the run, evenly spaced, besides the one before training."""
     episodes: int = 20
@@ -83,6 +86,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         """Raises a CoveyError for values that can't make a run."""
         for name in ("steps", "seeds", "envs", "warmup", "updates_per_step", "evaluations", "episodes"):
             value = getattr(self, name)
+            if name == "warmup" and value == 0 and self.replay:
+                continue
             require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value:g}.")
         require(self.capacity >= 0, f"--capacity must not be negative, not {self.capacity}.")
         require(
@@ -106,9 +111,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         )
 
     def resolved(self) -> "RunConfig[Any, Any]":
-        """This configuration with everything that depends on the run's length written out."""
-        capacity = self.capacity or min(self.steps, MOST_REPLAY)
-        return dataclasses.replace(self, capacity=capacity, hyper=_texts(self.hyper, self.steps))
+        """This configuration with all that depends on the run's length, its data or the folder here written out."""
+        replay = str(Path(self.replay).absolute()) if self.replay else ""
+        loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
+        capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
+        return dataclasses.replace(self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps))
 
     def schedules(self) -> Any:
         """The hyper-parameters' schedules, in the shape of the agent's Hyper."""
@@ -189,6 +196,7 @@ def _strings(values: dict[str, Any]) -> dict[str, Any]:
 def _fitting(name: str, value: Any) -> Any:
     """A value for a field of RunConfig as the type that it has there; 1e6 and NumPy's numbers are whole numbers too."""
     kind = type(getattr(RunConfig, name))
+    value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and not isinstance(value, bool)
     except (TypeError, ValueError, OverflowError):
