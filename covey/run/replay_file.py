@@ -118,8 +118,9 @@ def write_replay(path: Path, replay: Replay, data: np.ndarray, written: int, **a
             os.fsync(file.fileno())
         partial.replace(path)
     except (OSError, SafetensorError) as error:
+        why = error.strerror or error if isinstance(error, OSError) else error
         raise CoveyError(
-            f"The replay can't be written to {path}: {error}. Free some space, or give another file with --out."
+            f"The replay can't be written to {path}: {why}. Free some space, or give another file with --out."
         ) from error
     finally:
         if partial.is_file():  # on a full disk, the half that was written is space that the user needs
@@ -167,6 +168,10 @@ class _reading:  # noqa: N801  (reads as a phrase: `with _reading(path):`)
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, FileNotFoundError):
             raise CoveyError(f"There is no replay file {self.path}. `covey replay RUN` makes one.") from error
+        if isinstance(error, OSError) and self.path.is_dir():
+            raise CoveyError(
+                f"{self.path} is a folder. `covey replay {self.path}` saves the replay of a run."
+            ) from error
         if isinstance(error, OSError | SafetensorError):
             raise CoveyError(f"{self.path} can't be read as a replay file: {error}. {REMEDY}") from error
 

@@ -184,7 +184,7 @@ def test_data_of_another_environment_whose_sizes_fit(file, tmp_path: Path, capsy
 WRONG = {
     "other sizes": (["--env", "pendulum", "--replay", "REPLAY"], "observations of 6 numbers (point), and those of"),
     "no such file": (["--replay", "nowhere"], "There is no replay file"),
-    "a folder": (["--replay", "."], "can't be read as a replay file"),
+    "a folder": (["--replay", "."], "is a folder"),
     "not a replay": (["--replay", "FILE"], "can't be read as a replay file"),
     "no warm-up without data": (["--warmup", "0"], "--warmup must be positive, not 0"),
     "a negative warm-up": (["--warmup", "-1", "--replay", "REPLAY"], "--warmup must be positive, not -1"),
