@@ -1,5 +1,6 @@
 """Replay: a time-major ring of streams that stores each observation once."""
 
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,7 +55,15 @@ class Replay:
     def width(self) -> int:
         return self.obs_size + self.action_size + 3 + sum(size for _, size in self.extras)
 
-    def check(self, plan: SamplePlan, unroll: int, warmup_rows: int) -> None:
+    @property
+    def columns(self) -> dict[str, slice]:
+        """Where in its row each part of a record lies, an extra as `extras.NAME`."""
+        sizes = {"obs": self.obs_size, "action": self.action_size, "reward": 1, "terminated": 1, "last": 1}
+        sizes |= {f"extras.{name}": size for name, size in self.extras}
+        ends = itertools.accumulate(sizes.values())
+        return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+
+    def check(self, plan: SamplePlan, unroll: int, warmup_rows: int, loaded_rows: int = 0) -> None:
         """Raises a CoveyError where this replay could not serve the plan."""
         need = plan.window + 1
         require(
@@ -64,11 +73,12 @@ class Replay:
             f"Raise --capacity to at least {max(need, unroll) * self.streams}.",
         )
         require(self.rows % unroll == 0, f"{self.rows} replay rows are not a multiple of the {unroll} written at once.")
+        filled = loaded_rows + warmup_rows
         require(
-            warmup_rows >= need,
-            f"After the warm-up the replay holds {warmup_rows} steps of each of {self.streams} environments, but the "
+            filled >= need,
+            f"After the warm-up the replay holds {filled} steps of each of {self.streams} environments, but the "
             f"first update draws windows of {plan.window}, which needs {need}. Raise --warmup to at least "
-            f"{need * self.streams}.",
+            f"{(need - loaded_rows) * self.streams}.",
         )
 
     def init(self, slots: int) -> ReplayState:
@@ -101,19 +111,16 @@ class Replay:
         place = (slot * self.rows + row) * self.streams + stream[:, None]
         return self._step(flat.at[place].get(mode="promise_in_bounds"))
 
+    def records(self, rows: Array) -> Record:
+        """Rows [..., width] as records."""
+        field = {name: rows[..., place] for name, place in self.columns.items()}
+        reward, terminated, last = (field[name][..., 0] for name in ("reward", "terminated", "last"))
+        extras = {name: field[f"extras.{name}"] for name, _ in self.extras}
+        return Record(field["obs"], field["action"], reward, terminated, last, extras)
+
     def _step(self, window: Array) -> Step:
         """Rows [B, T + 1, width] as T steps."""
-        names = ["obs", "action", "reward", "terminated", "last", *(name for name, _ in self.extras)]
-        sizes = [self.obs_size, self.action_size, 1, 1, 1, *(size for _, size in self.extras)]
-        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        field = {name: window[..., end - size : end] for name, size, end in zip(names, sizes, ends, strict=True)}
-        now = {name: values[:, :-1] for name, values in field.items()}
-        return Step(
-            obs=now["obs"],
-            action=now["action"],
-            reward=now["reward"][..., 0],
-            terminated=now["terminated"][..., 0],
-            next_obs=field["obs"][:, 1:],
-            valid=jnp.cumprod(1.0 - now["last"][..., 0], axis=1),
-            extras={name: now[name] for name, _ in self.extras},
-        )
+        records = self.records(window)
+        now = jax.tree.map(lambda x: x[:, :-1], records)
+        valid = jnp.cumprod(1.0 - now.last, axis=1)
+        return Step(now.obs, now.action, now.reward, now.terminated, records.obs[:, 1:], valid, now.extras)

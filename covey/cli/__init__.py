@@ -18,16 +18,19 @@ covey: train continuous-control agents in one compiled JAX program
   covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
   covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
   covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
+  covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
   covey envs                                  the environments
   covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
+  covey presets                               the options that are the defaults of an agent on an environment
 
   --plugin MODULE   import a module first, which registers environments, networks or agents of your own
 """
 TRAIN = """\
 Trains an agent. Everything is counted in environment steps, summed over a member's environments.
 Besides the options below: --out FOLDER is the run folder (by default the first free runs/ENV-AGENT-NUMBER; one that
-holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --plugin MODULE imports a
-module of yours first."""
+holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --preset off starts from
+the plain defaults instead of those for this agent and --env (`covey presets` lists them, and they are shown below),
+--plugin MODULE imports a module of yours first."""
 RESUME = """\
 Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
 --checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values."""
@@ -106,6 +109,7 @@ def _parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
 def _train(arguments: list[str]) -> None:
     from covey.run.api import start
     from covey.run.config import config_type, default_config, load_config
+    from covey.run.presets import preset_config
     from covey.run.progress import Reporter
 
     if arguments[:1] in (["-h"], ["--help"]):
@@ -115,10 +119,26 @@ def _train(arguments: list[str]) -> None:
     name, arguments = _first(arguments, "an agent", "covey train td3 --env pendulum")
     file, arguments = _take(arguments, "--config")
     out, arguments = _take(arguments, "--out")
-    default = load_config(Path(file)) if file else default_config(name)
+    preset, arguments = _take(arguments, "--preset")
+    require(preset in (None, "on", "off"), f"--preset must be on or off, not {preset}. `covey presets` lists them.")
+    require(not (file and preset == "on"), "--preset on and --config don't go together: the file says everything.")
+    presets = not file and preset != "off"
+    if file:
+        default = load_config(Path(file))
+    else:
+        default = preset_config(name, **_environment(arguments)) if presets else default_config(name)
     require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
     config = _parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
-    start(config, Path(out) if out else None, Reporter())
+    start(config, Path(out) if out else None, Reporter(), presets)
+
+
+def _environment(arguments: list[str]) -> dict[str, str]:
+    """The environment that the arguments name, the last one if several; it is left among them."""
+    found, (env, rest) = {}, _take(arguments, "--env")
+    while env is not None:
+        found["env"] = env
+        env, rest = _take(rest, "--env")
+    return found
 
 
 def _resume(arguments: list[str]) -> None:
@@ -184,6 +204,28 @@ def _plot(arguments: list[str]) -> None:
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file to write; by default replay.safetensors in the run folder."""
+
+
+def _replay(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.replay_file import open_replay
+
+    options = _parse(ReplayOptions, arguments, "covey replay")
+    file = open_replay(load(options.run).save_replay(options.out))
+    print(
+        f"{file.algorithm} on {file.environment}, step {file.step:,}: {file.steps:,} steps of {file.members} member(s)"
+    )
+    print(file.path)
+
+
 def _envs(arguments: list[str]) -> None:
     from covey import envs
 
@@ -210,4 +252,21 @@ def _agents(arguments: list[str]) -> None:
             print(f"  {flag:<30}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
 
 
-VERBS = {"train": _train, "resume": _resume, "eval": _eval, "plot": _plot, "envs": _envs, "agents": _agents}
+def _presets(arguments: list[str]) -> None:
+    from covey.run.presets import PRESETS, describe
+
+    require(not arguments, f"`covey presets` takes no arguments, not {' '.join(arguments)}.")
+    for algorithm, env in PRESETS:
+        print(f"{algorithm} on {env}: {describe(algorithm, env)}")
+
+
+VERBS = {
+    "train": _train,
+    "resume": _resume,
+    "eval": _eval,
+    "plot": _plot,
+    "replay": _replay,
+    "envs": _envs,
+    "agents": _agents,
+    "presets": _presets,
+}

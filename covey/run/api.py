@@ -14,12 +14,14 @@ from covey.errors import CoveyError, require
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
-from covey.run.fit import BEST, Session
+from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import record, write_gif
 from covey.run.plots import plot_curves
+from covey.run.presets import describe, flat, preset_config
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
+from covey.run.replay_file import open_replay, write_replay
 from covey.run.sinks import finite, read_metrics
 from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
@@ -81,6 +83,28 @@ class Run:
         title = f"{self.config.algorithm} on {self.config.env}"
         return plot_curves([self.path], path or self.folder.media / "curve.png", title=title)
 
+    def save_replay(self, path: str | Path | None = None) -> Path:
+        """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
+
+        `covey.train(..., replay=path)` starts another run with it.
+        """
+        states = Store(self.folder.checkpoints, "step")
+        self._require_checkpoint(states)
+        try:
+            arrays, info = states.read_newest(_warn, set_aside=False)
+        except OSError as error:
+            raise CoveyError(f"The checkpoint was replaced while it was read ({error}). Try again.") from error
+        replay, file = build(self.config).loop.trainer.replay, Path(path or self.path / "replay.safetensors")
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": info["step"]}
+        write_replay(file, replay, arrays[REPLAY], int(arrays[WRITTEN]), **about)
+        return file
+
+    def _require_checkpoint(self, *stores: Store) -> None:
+        require(
+            any(store.steps() for store in stores),
+            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
+        )
+
     def _best(self, program: Program) -> tuple[Any, Any]:
         """State and hyper-parameters of the best policy."""
         template = program.template().members
@@ -90,10 +114,7 @@ class Run:
     def _best_arrays(self) -> dict[str, np.ndarray]:
         """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
         best, states = Store(self.folder.checkpoints, "best"), Store(self.folder.checkpoints, "step")
-        require(
-            bool(best.steps() or states.steps()),
-            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
-        )
+        self._require_checkpoint(best, states)
         try:
             return best.read_newest(_warn, set_aside=False)[0]
         except (CoveyError, OSError):
@@ -102,12 +123,17 @@ class Run:
         return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
 
 
-def train(algorithm: str, *, out: str | Path | None = None, quiet: bool = False, **options: Any) -> Run:
+def train(
+    algorithm: str, *, out: str | Path | None = None, quiet: bool = False, preset: bool = True, **options: Any
+) -> Run:
     """Trains an agent and returns its run. The options are the fields of RunConfig, for example env, steps, seed.
 
-    `agent` and `hyper` are dictionaries: train("td3", env="pendulum", hyper={"actor_lr": 1e-3}).
+    `agent` and `hyper` are dictionaries: train("td3", env="pendulum", hyper={"actor_lr": 1e-3}). What is not given is
+    as in the preset for this algorithm and environment, or with `preset=False` as in the plain defaults.
     """
-    return start(default_config(algorithm, **options), Path(out) if out else None, Reporter(quiet))
+    require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
+    config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
+    return start(config, Path(out) if out else None, Reporter(quiet), preset)
 
 
 def load(path: str | Path) -> Run:
@@ -117,11 +143,17 @@ def load(path: str | Path) -> Run:
     return Run(folder, folder.load_config())
 
 
-def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> Run:
-    """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with."""
+def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, preset: bool = False) -> Run:
+    """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with.
+
+    `preset` says that the configuration began with a preset, which is then named.
+    """
     use_cache()
+    chosen = describe(config.algorithm, config.env, config) if preset else ""
     config = config.resolved()
     program = build(config)
+    if config.replay:
+        program.loaded_rows(open_replay(Path(config.replay)))
     folder = RunFolder(out) if out else new_folder(config)
     if folder.config.exists():
         differing = _differences(folder.load_config(), config)
@@ -133,7 +165,7 @@ def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter) -> 
     else:
         folder.create(config)
     with folder.lock():
-        return _fit(program, folder, reporter)
+        return _fit(program, folder, reporter, chosen)
 
 
 def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -> Run:
@@ -148,7 +180,7 @@ def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> Program:
     """The program of a run that goes on, after writing down what is to be another way from here on."""
     old = folder.load_config()
-    new = dataclasses.replace(config.resolved(), capacity=old.capacity) if config else old
+    new = dataclasses.replace(config, capacity=old.capacity).resolved() if config else old
     differing = _differences(old, new)
     forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
     require(
@@ -170,9 +202,9 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> P
     return program
 
 
-def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
+def _fit(program: Program, folder: RunFolder, reporter: Reporter, preset: str = "") -> Run:
     run = Run(folder, program.config)
-    _introduce(program, folder, reporter)
+    _introduce(program, folder, reporter, preset)
     session = Session(program, folder, reporter)
     try:
         with session.stoppable():
@@ -187,7 +219,7 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter) -> Run:
     return run
 
 
-def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
+def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:
     config = program.config
     device = jax.devices()[0]
     how = {"map": "in turn", "vmap": "in lock-step"}[program.loop.axis]
@@ -199,9 +231,11 @@ def _introduce(program: Program, folder: RunFolder, reporter: Reporter) -> None:
         f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
+    if preset:
+        reporter.say(f"  preset for {config.algorithm} on {config.env}: {preset} (--preset off: without)")
     chosen = [f"{name} {new}" for name, _, new in _differences(type(config.agent)(), config.agent)]
     reporter.say(f"  agent: {', '.join(chosen) or 'all defaults'}")
-    hyper = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(config.hyper).items())
+    hyper = ", ".join(f"{name} {value}" for name, value in flat(dataclasses.asdict(config.hyper)).items())
     reporter.say(f"  hyper-parameters: {hyper}")
     reporter.say(f"  run folder: {folder.path}")
 

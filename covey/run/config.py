@@ -14,6 +14,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import CoveyError, require, unknown
+from covey.run.replay_file import open_replay
 from covey.training.schedule import parse
 
 AgentConfig = TypeVar("AgentConfig")
@@ -69,7 +70,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     updates_per_step: float = 1.0
     """Gradient updates per environment step."""
     capacity: Count = 0
-    """Steps that the replay of each member holds; 0 means all of the run, at most a million."""
+    """Steps that the replay of each member holds; 0 means all of the run and of --replay, at most a million."""
+    replay: str = ""
+    """A file that `covey replay` saved: the run starts with its data, and --warmup may be 0."""
     evaluations: int = 20
     """Evaluations in the run, evenly spaced, besides the one before training."""
     episodes: int = 20
@@ -86,6 +89,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         """Raises a CoveyError for values that can't make a run."""
         for name in ("steps", "seeds", "envs", "warmup", "updates_per_step", "evaluations", "episodes"):
             value = getattr(self, name)
+            if name == "warmup" and value == 0 and self.replay:
+                continue
             require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value:g}.")
         require(self.capacity >= 0, f"--capacity must not be negative, not {self.capacity}.")
         require(
@@ -108,9 +113,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             require(value in known, f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {value!r}.")
 
     def resolved(self) -> "RunConfig[Any, Any]":
-        """This configuration with everything that depends on the run's length written out."""
-        capacity = self.capacity or min(self.steps, MOST_REPLAY)
-        return dataclasses.replace(self, capacity=capacity, hyper=_texts(self.hyper, self.steps))
+        """This configuration with all that depends on the run's length, its data or the folder here written out."""
+        replay = str(Path(self.replay).absolute()) if self.replay else ""
+        loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
+        capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
+        return dataclasses.replace(self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps))
 
     def schedules(self) -> Any:
         """The hyper-parameters' schedules, in the shape of the agent's Hyper."""
@@ -150,15 +157,16 @@ def _texts(texts: Any, steps: int, path: str = "--hyper") -> Any:
 @functools.cache
 def hyper_text(hyper: Any) -> Any:
     """The dataclass of texts that the command line shows for a Hyper type."""
-
-    def text_field(name: str, value: Any) -> tuple[str, Any, Any]:
-        if hasattr(value, "_asdict"):
-            nested = hyper_text(type(value))
-            return name, nested, field(default_factory=nested)
-        return name, str, field(default=repr(value))
-
-    fields = [text_field(name, value) for name, value in hyper()._asdict().items()]
+    defaults = {name: _as_text(value) for name, value in hyper()._asdict().items()}
+    fields = [(name, type(value), field(default=value)) for name, value in defaults.items()]
     return dataclasses.make_dataclass(f"{hyper.__name__}Text", fields, frozen=True)
+
+
+def _as_text(value: Any) -> Any:
+    """A hyper-parameter as its text; a nested Hyper as the dataclass of its texts, with its own values."""
+    if not hasattr(value, "_asdict"):
+        return repr(value)
+    return hyper_text(type(value))(**{name: _as_text(each) for name, each in value._asdict().items()})
 
 
 def config_type(algorithm: str) -> Any:
@@ -175,7 +183,7 @@ def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
             raise unknown("option", name, known | {"agent", "hyper"})
     hyper = values.pop("hyper", {})
     if isinstance(hyper, dict):
-        hyper = from_json(hyper_text(entry.hyper), {k: str(v) for k, v in hyper.items()}, "hyper")
+        hyper = from_json(hyper_text(entry.hyper), _strings(hyper), "hyper")
     agent = values.pop("agent", {})
     if isinstance(agent, dict):
         agent = from_json(entry.config, agent, "agent")
@@ -183,9 +191,14 @@ def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
     return RunConfig(algorithm=algorithm, agent=agent, hyper=hyper, **values)
 
 
+def _strings(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _strings(x) if isinstance(x, dict) else str(x) for name, x in values.items()}
+
+
 def _fitting(name: str, value: Any) -> Any:
     """A value for a field of RunConfig as the type that it has there; 1e6 and NumPy's numbers are whole numbers too."""
     kind = type(getattr(RunConfig, name))
+    value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and not isinstance(value, bool)
     except (TypeError, ValueError, OverflowError):
@@ -199,8 +212,11 @@ def to_json(config: Any) -> Any:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def from_json(kind: Any, data: Any, path: str) -> Any:
-    """The dataclass of type `kind` that JSON values describe; an error names what does not fit."""
+def from_json(kind: Any, data: Any, path: str, default: Any = None) -> Any:
+    """The dataclass of type `kind` that JSON values describe; an error names what does not fit.
+
+    What `data` does not mention is as in `default`, an instance of `kind`; without one, as in `kind()`.
+    """
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         require(isinstance(data, dict), f"{path} must be an object with fields, not {data!r}.")
         hints = get_type_hints(kind)
@@ -208,8 +224,9 @@ def from_json(kind: Any, data: Any, path: str) -> Any:
         for name in data:
             if name not in names:
                 raise unknown(f"field of {path}", name, names)
-        values = {name: from_json(hints[name], value, f"{path}.{name}") for name, value in data.items()}
-        return kind(**values)
+        start = kind() if default is None else default
+        values = {n: from_json(hints[n], value, f"{path}.{n}", getattr(start, n)) for n, value in data.items()}
+        return dataclasses.replace(start, **values)
     if get_origin(kind) is tuple:
         require(isinstance(data, list | tuple), f"{path} must be a list, not {data!r}.")
         return tuple(from_json(get_args(kind)[0], x, path) for x in data)

@@ -26,7 +26,7 @@ from covey.training.schedule import at, initial
 
 CHUNK_SECONDS = 1.0
 """Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
-BEST = "best"
+BEST, REPLAY, WRITTEN = "best", "replay", "[1]"  # names in a checkpoint
 
 
 class Best(NamedTuple):
@@ -84,7 +84,7 @@ class Session:
             self.wall_before = info["wall"]
             self.reporter.say(f"Going on from step {info['step']:,}.")
         else:
-            self.population = self.program.init()
+            self.population = self.program.init(self.reporter.say)
         self.block = self.saved_block = int(self.population.block)
         self.states.remove_after(self.step)
         self.bests.remove_after(self.step)
@@ -223,7 +223,7 @@ class Session:
             self._save()
 
     def _rows(self) -> int:
-        return self.block * self.program.loop.trainer.iterations * self.program.loop.trainer.unroll
+        return int(self.population.replay.written)
 
     def _save(self) -> None:
         """Takes a snapshot now, and writes it in the background."""
@@ -240,7 +240,7 @@ class Session:
             f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
         )
         filled = min(self._rows(), population.replay.data.shape[1])
-        arrays["replay"] = np.array(np.asarray(population.replay.data)[:, :filled])
+        arrays[REPLAY] = np.array(np.asarray(population.replay.data)[:, :filled])
         arrays |= {BEST + name: x for name, x in best.arrays.items()}
         info = {
             "step": step,
@@ -254,7 +254,7 @@ class Session:
                 self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
             self.states.write(step, arrays, info)
 
-        self.writer.start(write, since, arrays["replay"].nbytes)
+        self.writer.start(write, since, arrays[REPLAY].nbytes)
         self.saved_block = self.block
 
     def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> Population:
@@ -263,7 +263,7 @@ class Session:
             best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
             self.best = Best(**info["best"], arrays=best)
         arrays = {name: x for name, x in arrays.items() if not name.startswith(BEST)}
-        stored = arrays.pop("replay")
+        stored = arrays.pop(REPLAY)
         shape = template.replay.data.shape
         fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]
         require(fits, f"The replay in the checkpoint of step {info['step']:,} is of another program.")

@@ -1,6 +1,7 @@
 """A configuration made concrete: agent, environment, compiled loop, and the moments at which a run does something."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from covey import agents, envs
 from covey.errors import require
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
+from covey.run.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
 from covey.training.member import Population
@@ -52,10 +54,34 @@ class Program(NamedTuple):
         """A random stream that training does not use, the same in every run: seeds are judged on the same starts."""
         return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
 
-    def init(self) -> Population:
-        """The members before the first step: member i from the seed + i."""
+    @property
+    def warmup_rows(self) -> int:
+        return self.warmup * self.loop.trainer.iterations * self.loop.trainer.unroll
+
+    def init(self, say: Callable[[str], None]) -> Population:
+        """The members before the first step: member i from the seed + i, with the data of --replay if it is given."""
         with hushed():
-            return self.loop.init(*self._seeds())
+            population = self.loop.init(*self._seeds())
+        if not self.config.replay:
+            return population
+        file = open_replay(Path(self.config.replay))
+        rows, replay = self.loaded_rows(file), self.loop.trainer.replay
+        data = file.read(replay, rows, self.loop.members)
+        say(
+            f"Loaded {rows * replay.streams:,} of the {file.steps:,} steps of each member in {file.path}: "
+            f"{file.algorithm} on {file.environment}, step {file.step:,}."
+        )
+        if file.environment != self.config.env:
+            say(f"Note: these data are of {file.environment}, whose sizes fit, and this run is on {self.config.env}.")
+        with hushed():
+            return self.loop.load(population, jnp.asarray(data))
+
+    def loaded_rows(self, file: ReplayFile) -> int:
+        """The rows that the run starts with from a file; an error where it does not fit."""
+        trainer = self.loop.trainer
+        rows = file.rows_for(trainer.replay, trainer.unroll, self.config.env)
+        trainer.replay.check(self.agent.plan, trainer.unroll, self.warmup_rows, rows)
+        return rows
 
     def template(self) -> Population:
         """The shapes of the population, with nothing computed."""
@@ -92,14 +118,15 @@ def build(config: RunConfig[Any, Any]) -> Program:
         f"--steps {config.steps} is over before the warm-up of {config.warmup} steps is: both are rounded up to "
         f"blocks of {trainer.block_steps} steps. Raise --steps to at least {(warmup + 1) * trainer.block_steps}.",
     )
-    trainer.replay.check(agent.plan, trainer.unroll, warmup * trainer.iterations * trainer.unroll)
     _check_memory(config.seeds * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
     axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
     loop = DeviceLoop(trainer, config.seeds, axis)
     evaluations = _points(total, config.evaluations)
-    return Program(
-        config, agent, env, loop, warmup, total, evaluations, _points(total, config.evaluations * LOGS_PER_EVALUATION)
-    )
+    logs = _points(total, config.evaluations * LOGS_PER_EVALUATION)
+    program = Program(config, agent, env, loop, warmup, total, evaluations, logs)
+    if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
+        trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
+    return program
 
 
 def _points(total: int, number: int) -> tuple[int, ...]:

@@ -37,6 +37,18 @@ class DeviceLoop:
         members = jax.vmap(self.trainer.init)(hypers, keys)
         return Population(members, self.trainer.replay.init(self.members), jnp.zeros((), jnp.int32))
 
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def load(self, population: Population, data: Array) -> Population:
+        """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
+
+        def show(x: tuple[Any, Array]) -> Any:
+            return self.trainer.show(*x)
+
+        own = (population.members, data)
+        members = jax.lax.map(show, own) if self.axis == "map" else jax.vmap(show)(own)
+        held = population.replay.data.at[:, : data.shape[1]].set(data)
+        return population._replace(members=members, replay=ReplayState(held, jnp.int32(data.shape[1])))
+
     @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="population")
     def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
         """The population `blocks` blocks later. The number is traced: one compilation serves every length."""

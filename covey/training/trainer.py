@@ -22,6 +22,8 @@ from covey.training.member import Member, Tally, World, new_tally, where
 from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
+LOADING = 2**32 - 1
+"""What the random numbers of loading data are drawn from, where a block has its number: no block has this one."""
 BLOCK_STEPS = 100
 """Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
 
@@ -71,6 +73,24 @@ class Trainer:
             agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream
         )
 
+    def show(self, member: Member, rows: Array) -> Member:
+        """The member after its agent has observed rows [T, N, width] of replay once, as if it had collected them."""
+        hyper = at(member.hyper, self.schedules, jnp.int32(0))
+        records = self.replay.records(rows)
+        memory = jax.tree.map(lambda x: x[0], member.world.memory)
+        obs, key = member.world.obs[0], jax.random.fold_in(member.key, LOADING)
+        made = jax.eval_shape(lambda: self.agent.act(member.agent, hyper, memory, obs, key, "sample").extras)
+        extras = {n: x.reshape(*x.shape[:2], *made[n].shape).astype(made[n].dtype) for n, x in records.extras.items()}
+        next_obs = jnp.concatenate([records.obs[1:], records.obs[-1:]])
+        rollout = _rollout(records._replace(extras=extras), next_obs)
+        collections = jax.tree.map(lambda x: x.reshape(-1, self.unroll, *x.shape[1:]), rollout)
+
+        def observe(agent: Any, x: tuple[Step, Key]) -> tuple[Any, None]:
+            return self.agent.observe(agent, hyper, *x), None
+
+        keys = jax.random.split(key, rows.shape[0] // self.unroll)
+        return member._replace(agent=jax.lax.scan(observe, member.agent, (collections, keys))[0])
+
     def block(
         self, member: Member, replay: ReplayState, number: Array, slot: Array | int, warmup: bool
     ) -> tuple[Member, ReplayState]:
@@ -107,16 +127,7 @@ class Trainer:
         carry = (member.world, member.tally)
         (world, tally), (records, next_obs) = jax.lax.scan(row, carry, draws.step)
         replay = self.replay.add(replay, records, slot)
-        rollout = Step(
-            records.obs,
-            records.action,
-            records.reward,
-            records.terminated.astype(jnp.float32),
-            next_obs,
-            1.0 - records.last.astype(jnp.float32),
-            records.extras,
-        )
-        agent = self.agent.observe(member.agent, hyper, rollout, draws.observe)
+        agent = self.agent.observe(member.agent, hyper, _rollout(records, next_obs), draws.observe)
         incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
         return member._replace(agent=agent, world=world, tally=tally), replay, incoming
 
@@ -186,6 +197,12 @@ class Trainer:
             sample=jax.random.bits(key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32),
             update=jax.random.split(key_update, (self.iterations, self.updates)),
         )
+
+
+def _rollout(records: Record, next_obs: Array) -> Step:
+    """Records [T, N] as an agent sees them when they are fresh."""
+    terminated, last = records.terminated.astype(jnp.float32), records.last.astype(jnp.float32)
+    return Step(records.obs, records.action, records.reward, terminated, next_obs, 1.0 - last, records.extras)
 
 
 def _watch(tally: Tally, values: Array, iteration: Array) -> Tally:

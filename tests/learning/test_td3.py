@@ -24,6 +24,7 @@ def test_three_seeds_learn(env: str, steps: int, threshold: float, tmp_path: Pat
         evaluations=10,
         agent=SMALL,
         hyper=FASTER,
+        preset=False,
         out=tmp_path / "run",
         quiet=True,
     )

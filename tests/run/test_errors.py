@@ -39,11 +39,11 @@ TABLE = {
     "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
     "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "-1"], "must not be negative"),
     "no distribution": (
-        ["train", "sac", "--agent.networks.actor-head", "tanh"],
+        ["train", "sac", "--out", "OUT", "--agent.networks.actor-head", "tanh"],
         "SAC needs one, as tanh_normal is",
     ),
     "no action": ([*TRAIN, "--agent.networks.actor-head", "tanh_normal"], "TD3 needs one, as tanh does"),
-    "steps within the warm-up": ([*TRAIN, "--steps", "500"], "Raise --steps above 1000"),
+    "steps within the warm-up": ([*TRAIN, "--steps", "500", "--preset", "off"], "Raise --steps above 1000"),
     "capacity below a window": (
         [*TRAIN, "--capacity", "4", "--agent.n-step", "8"],
         "Raise --capacity to at least 9",
@@ -58,6 +58,9 @@ TABLE = {
     "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be less than"),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
+    "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
+    "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "don't go together"),
+    "presets of something": (["presets", "td3"], "takes no arguments"),
     "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
     "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),
     "no such run": (["resume", "nowhere"], "no run folder nowhere"),

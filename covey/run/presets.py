@@ -1,0 +1,48 @@
+"""Presets: options that suit an algorithm on an environment. They are its defaults there; a given option wins."""
+
+from typing import Any
+
+from covey.run.config import RunConfig, default_config
+
+PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("td3", "pendulum"): {"warmup": 500, "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3}},
+    ("td3", "reacher"): {
+        "agent": {"networks": {"critic": {"norm": "layer"}}},
+        "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3},
+    },
+}
+"""(algorithm, environment) -> options, in the form that `covey.train` takes."""
+
+
+def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
+    """The preset of an algorithm on the environment among the options, with these in its place where they differ."""
+    preset = PRESETS.get((algorithm, str(options.get("env", RunConfig.env))), {})
+    return default_config(algorithm, **_merged(preset, options))
+
+
+def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> str:
+    """The values of a preset in one line; with a configuration, those that are in effect there. Empty without any."""
+    preset = PRESETS.get((algorithm, env), {})
+    config = default_config(algorithm, **preset)
+    values = [(name, _value(config, name)) for name in flat(preset)]
+    return ", ".join(f"{name} {x}" for name, x in values if within is None or _value(within, name) == x)
+
+
+def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, by dotted names."""
+    found = {}
+    for name, value in values.items():
+        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`old` with single values replaced by those of `new`, nested ones too."""
+    both = {n: _merged(old[n], x) for n, x in new.items() if isinstance(x, dict) and isinstance(old.get(n), dict)}
+    return old | new | both
+
+
+def _value(config: Any, name: str) -> Any:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config

@@ -1,0 +1,69 @@
+"""Configurations from plain values: what is not mentioned keeps the default of its owner."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+
+import covey
+from covey import agents
+from covey.agent import Entry, Range
+from covey.nn.networks import Networks, Torso
+from covey.run.config import default_config, from_json, hyper_text, load_config, to_json
+
+
+@dataclass(frozen=True)
+class Config:
+    networks: Networks = field(default_factory=lambda: Networks(actor=Torso(hidden=(7,), activation="tanh")))
+    size: int = 3
+
+
+class Inner(NamedTuple):
+    actor_lr: float = 1e-3
+    tau: float = 0.5
+
+
+class Hyper(NamedTuple):
+    discount: float = 0.9
+    inner: Inner = Inner(tau=0.25)
+
+
+@pytest.fixture
+def nested(monkeypatch):
+    """An agent whose defaults of nested values differ from those of their types."""
+    space = {name: Range(0.1, 1.0) for name in ("discount", "inner.actor_lr", "inner.tau")}
+    monkeypatch.setitem(agents.REGISTRY, "nested", Entry(Config, Hyper, space, None, ""))
+
+
+def test_nested_values_start_from_the_default_of_their_owner():
+    assert from_json(Config, {}, "agent") == Config()
+    some = from_json(Config, {"networks": {"actor": {"layer_norm": True}}, "size": 4}, "agent")
+    assert some.networks.actor == Torso(hidden=(7,), activation="tanh", layer_norm=True)
+    assert some.networks.critic == Torso() and some.size == 4
+    assert from_json(Config, {}, "agent", Config(size=9)).size == 9
+
+
+def test_wrong_nested_values_are_still_named():
+    with pytest.raises(covey.CoveyError, match=r"no field of agent\.networks\.actor called 'hiden'"):
+        from_json(Config, {"networks": {"actor": {"hiden": [3]}}}, "agent")
+    with pytest.raises(covey.CoveyError, match="hidden sizes must be positive"):
+        from_json(Config, {"networks": {"actor": {"hidden": [0]}}}, "agent")
+
+
+def test_hyper_parameters_may_be_nested(nested):
+    assert hyper_text(Hyper)().inner.tau == "0.25"
+    config = default_config("nested", hyper={"inner": {"actor_lr": 1e-2}})
+    assert to_json(config.hyper) == {"discount": "0.9", "inner": {"actor_lr": "0.01", "tau": "0.25"}}
+    assert config.schedules().inner.actor_lr.start == 0.01 and config.schedules().inner.tau.start == 0.25
+    with pytest.raises(covey.CoveyError, match="Did you mean 'tau'"):
+        default_config("nested", hyper={"inner": {"tua": 1}})
+    with pytest.raises(covey.CoveyError, match=r"hyper\.inner must be an object"):
+        default_config("nested", hyper={"inner": 1})
+
+
+def test_a_config_file_may_leave_out_nested_values(nested, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"algorithm": "nested", "agent": {"networks": {"critic": {"hidden": [5]}}}}')
+    config = load_config(file)
+    assert config.agent.networks.actor.hidden == (7,) and config.agent.networks.critic.hidden == (5,)
+    assert config.hyper.inner.tau == "0.25"

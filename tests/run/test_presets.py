@@ -1,0 +1,102 @@
+"""Presets: valid, the defaults of a run, and overridden value by value."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import covey
+from covey import agents, envs
+from covey.cli import main
+from covey.run.config import default_config
+from covey.run.presets import PRESETS, describe, preset_config
+from covey.run.program import build
+from tests.runs import FLAGS
+
+PRESET = {"warmup": 300, "hyper": {"actor_lr": 1e-3, "tau": 0.01}, "agent": {"networks": {"critic": {"hidden": [9]}}}}
+
+
+@pytest.fixture
+def preset(monkeypatch):
+    monkeypatch.setitem(PRESETS, ("td3", "point"), PRESET)
+
+
+def saved(out: Path) -> dict:
+    return json.loads((out / "config.json").read_text())
+
+
+@pytest.mark.parametrize(("algorithm", "env"), PRESETS)
+def test_every_preset_makes_a_program(algorithm: str, env: str):
+    assert algorithm in agents.REGISTRY and env in envs.ENVS
+    config = preset_config(algorithm, env=env)
+    build(config.resolved())
+    assert config != default_config(algorithm, env=env), "a preset that changes nothing"
+    assert len(describe(algorithm, env, config).splitlines()) == 1
+
+
+def test_single_values_override_nested_ones_too(preset):
+    agent = {"networks": {"critic": {"layer_norm": True}, "actor": {"hidden": [5]}}}
+    config = preset_config("td3", env="point", steps=800, hyper={"tau": 0.5}, agent=agent)
+    assert (config.warmup, config.steps, config.hyper.tau, config.hyper.actor_lr) == (300, 800, "0.5", "0.001")
+    assert config.agent.networks.critic.hidden == (9,) and config.agent.networks.critic.layer_norm
+    assert config.agent.networks.actor.hidden == (5,)
+    whole = default_config("td3").agent
+    assert preset_config("td3", env="point", agent=whole).agent == whole
+    assert PRESETS["td3", "point"] is PRESET and "tau" in PRESET["hyper"] and len(PRESET["agent"]["networks"]) == 1
+
+
+def test_only_what_is_in_effect_is_named(preset):
+    config = preset_config("td3", env="point", warmup=400, agent={"networks": {"critic": {"hidden": [8]}}})
+    assert describe("td3", "point", config) == "hyper.actor_lr 0.001, hyper.tau 0.01"
+    assert describe("td3", "point") == (
+        "warmup 300, hyper.actor_lr 0.001, hyper.tau 0.01, agent.networks.critic.hidden (9,)"
+    )
+    assert describe("td3", "point-free", config) == ""
+
+
+@pytest.mark.parametrize("env", [["--env", "point"], ["--env=point"], ["--env", "pendulum", "--env", "point"]])
+def test_help_shows_the_preset(env: list[str], preset, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "td3", *env, "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "(default: 300)" in text and "(default: 0.01)" in text and "--preset off" in text
+
+
+def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
+    """From the command line; the same again from Python is the same run, and its config.json needs no preset."""
+    flags = ["--steps", "800", "--hyper.tau", "0.02", "--evaluations", "1", "--episodes", "2"]
+    flags = [*FLAGS, *flags, "--warmup", "400", "--agent.networks.critic.hidden", "16"]
+    for name, more in (("with", []), ("without", ["--preset", "off"])):
+        assert main(["train", "td3", *flags, *more, "--out", str(tmp_path / name)]) == 0
+        line = "  preset for td3 on point: hyper.actor_lr 0.001 (--preset off: without)"
+        assert (line in capsys.readouterr().out.splitlines()) == (name == "with")
+    one, two = saved(tmp_path / "with"), saved(tmp_path / "without")
+    assert one["hyper"].pop("actor_lr") == "0.001" and two["hyper"].pop("actor_lr") == "0.0003"
+    assert one == two
+    before = (tmp_path / "with" / "metrics.jsonl").read_text()
+    agent = {"networks": {"actor": {"hidden": [16]}, "critic": {"hidden": [16]}}, "batch_size": 8}
+    options = {"env": "point", "steps": 800, "warmup": 400, "envs": 2, "evaluations": 1, "episodes": 2}
+    covey.train("td3", out=tmp_path / "with", quiet=True, hyper={"tau": 0.02}, agent=agent, **options)
+    assert (tmp_path / "with" / "metrics.jsonl").read_text() == before, "gone on with, not begun again"
+    with pytest.raises(covey.CoveyError, match=r"hyper\.actor_lr is '0\.001' there and '0\.0003' here"):
+        covey.train("td3", out=tmp_path / "with", quiet=True, preset=False, hyper={"tau": 0.02}, agent=agent, **options)
+
+
+def test_a_config_file_says_everything(preset, tmp_path: Path, capsys):
+    file = tmp_path / "config.json"
+    file.write_text('{"algorithm": "td3", "env": "point", "steps": 500}')
+    assert main(["train", "td3", "--config", str(file), "--out", str(tmp_path / "run")]) == 1
+    assert "Raise --steps above 1000" in capsys.readouterr().err
+
+
+def test_wrong_values_from_python():
+    with pytest.raises(covey.CoveyError, match="preset must be True or False, not 'off'"):
+        covey.train("td3", preset="off")  # type: ignore[arg-type]
+    with pytest.raises(covey.CoveyError, match="env must be str"):
+        covey.train("td3", env=["point"])
+
+
+def test_presets_are_listed(preset, capsys):
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(PRESETS) and any(line.startswith("td3 on pendulum: ") for line in lines)
