@@ -37,8 +37,8 @@ def nested(monkeypatch):
 
 def test_nested_values_start_from_the_default_of_their_owner():
     assert from_json(Config, {}, "agent") == Config()
-    some = from_json(Config, {"networks": {"actor": {"layer_norm": True}}, "size": 4}, "agent")
-    assert some.networks.actor == Torso(hidden=(7,), activation="tanh", layer_norm=True)
+    some = from_json(Config, {"networks": {"actor": {"norm": "layer"}}, "size": 4}, "agent")
+    assert some.networks.actor == Torso(hidden=(7,), activation="tanh", norm="layer")
     assert some.networks.critic == Torso() and some.size == 4
     assert from_json(Config, {}, "agent", Config(size=9)).size == 9
 

@@ -35,10 +35,10 @@ def test_every_preset_makes_a_program(algorithm: str, env: str):
 
 
 def test_single_values_override_nested_ones_too(preset):
-    agent = {"networks": {"critic": {"layer_norm": True}, "actor": {"hidden": [5]}}}
+    agent = {"networks": {"critic": {"norm": "layer"}, "actor": {"hidden": [5]}}}
     config = preset_config("td3", env="point", steps=800, hyper={"tau": 0.5}, agent=agent)
     assert (config.warmup, config.steps, config.hyper.tau, config.hyper.actor_lr) == (300, 800, "0.5", "0.001")
-    assert config.agent.networks.critic.hidden == (9,) and config.agent.networks.critic.layer_norm
+    assert config.agent.networks.critic.hidden == (9,) and config.agent.networks.critic.norm == "layer"
     assert config.agent.networks.actor.hidden == (5,)
     whole = default_config("td3").agent
     assert preset_config("td3", env="point", agent=whole).agent == whole

@@ -98,7 +98,7 @@ def test_the_normaliser_sees_each_record_once(axis: str):
     rows = int(before.replay.written)
     data = before.replay.data[:, :rows]
     obs = np.asarray(data[..., :2]).reshape(2, -1, 2)
-    stats = loop.load(fresh(loop), data).members.agent.observations
+    stats = loop.load(fresh(loop), data).members.agent.seen.observations
     np.testing.assert_array_equal(stats.rows, [rows * 2] * 2)
     np.testing.assert_allclose(stats.mean, obs.mean(1), rtol=1e-4)
     np.testing.assert_allclose(stats.squares / stats.rows[:, None], obs.var(1), rtol=1e-3)
