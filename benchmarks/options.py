@@ -1,0 +1,99 @@
+"""What each option of SAC brings and costs: learning on pendulum, and time per update relative to plain SAC.
+
+    python -m benchmarks.options [--agent sac] [--seeds 3] [--rounds 5] [--only redq droq] [--out FILE.md]
+
+Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, everything else plain. Cost: the
+training program of benchmarks.learner (HalfCheetah's sizes, hidden 256 x 256, batch 256), all options in turns in one
+process, the best of the rounds over plain SAC's best.
+"""
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covey
+from benchmarks.learner import learner, seconds
+from covey.agents import entry
+
+TORSO = {"hidden": [64, 64]}
+SMALL = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64}
+
+
+# What each gives to `covey.train`.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "layer-norm": {"agent": {"networks": {"critic": {"norm": "layer"}}}},
+    "weight-decay": {"agent": {"optimiser": {"weight_decay": 0.01}}},
+    "clip-norm": {"agent": {"optimiser": {"clip_norm": 10.0}}},
+    "mean": {"agent": {"critics": {"combine": "mean"}}},
+    "redq": {"agent": {"critics": {"number": 10, "subset": 2}}},
+    "droq": {"agent": {"networks": {"critic": {"norm": "layer", "dropout": 0.01}}}},
+    "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimiser": {"beta1": 0.5}}},
+    "hl-gauss": {"agent": {"critics": {"bins": 101}, "normalise": {"rewards": True}}},
+    "normalise-observations": {"agent": {"normalise": {"observations": True}}},
+    "normalise-rewards": {"agent": {"normalise": {"rewards": True}}},
+    "n-step-3": {"agent": {"n_step": 3}},
+    "2-updates-per-step": {"updates_per_step": 2.0},
+    "bfloat16": {"precision": "bfloat16"},
+}
+
+
+def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    both = {name: merged(one[name], x) for name, x in two.items() if isinstance(x, dict) and name in one}
+    return one | two | both
+
+
+def returns(agent: str, option: dict[str, Any], seeds: int) -> np.ndarray:
+    """The evaluations of a training, [evaluations, seeds]; the last is at 20,000 steps."""
+    rates = {name: 1e-3 for name in entry(agent).hyper._fields if name.endswith("_lr")}
+    plain = {"env": "pendulum", "steps": 20_000, "seeds": seeds, "agent": SMALL, "hyper": rates}
+    with tempfile.TemporaryDirectory() as folder:
+        run = covey.train(agent, out=Path(folder) / "run", preset=False, quiet=True, **merged(plain, option))
+        column = run.metrics()["eval/return"]
+    return np.array(column["value"]).reshape(-1, seeds)
+
+
+def costs(agent: str, names: list[str], rounds: int) -> dict[str, float]:
+    """Time per update over that of the plain agent."""
+    programs = {
+        name: learner(agent, agent=OPTIONS[name].get("agent"), precision=OPTIONS[name].get("precision", "float32"))
+        for name in dict.fromkeys(["plain", *names])
+    }
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(rounds):
+        for name, (run, updates) in programs.items():
+            times[name].append(min(seconds(run), seconds(run)) / updates)
+    return {name: min(t) / min(times["plain"]) for name, t in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--agent", default="sac", choices=["sac", "td3"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=list(OPTIONS), choices=list(OPTIONS))
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    lines = ["| option | at 20,000 steps, each seed | first evaluation at -200 or better | cost per update |",
+             "|---|---|---|---|"]  # fmt: skip
+    cost = costs(options.agent, options.only, options.rounds)
+    for name in options.only:
+        found = returns(options.agent, OPTIONS[name], options.seeds)
+        step = 20_000 // (len(found) - 1)
+        first = [int(np.argmax(column >= -200)) * step if (column >= -200).any() else 0 for column in found.T]
+        reached = (
+            f"{statistics.median(first):,.0f} steps (median)" if all(first) else f"{np.count_nonzero(first)} seeds"
+        )
+        final = ", ".join(f"{value:.0f}" for value in found[-1])
+        lines.append(f"| {name} | {final} | {reached} | {cost[name]:.2f} |")
+        print(lines[-1], flush=True)
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
