@@ -31,7 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clip-norm": {"agent": {"optimiser": {"clip_norm": 10.0}}},
     "mean": {"agent": {"critics": {"combine": "mean"}}},
     "redq": {"agent": {"critics": {"number": 10, "subset": 2}}},
-    "droq": {"agent": {"networks": {"critic": {"norm": "layer", "dropout": 0.01}}}},
+    "droq": {"agent": {"critics": {"subset": 2}, "networks": {"critic": {"norm": "layer", "dropout": 0.01}}}},
     "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimiser": {"beta1": 0.5}}},
     "hl-gauss": {"agent": {"critics": {"bins": 101}, "normalise": {"rewards": True}}},
     "normalise-observations": {"agent": {"normalise": {"observations": True}}},

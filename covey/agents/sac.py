@@ -65,7 +65,7 @@ SAC_SPACE = {
     "temperature_lr": Range(1e-5, 3e-3),
     "discount": Range(0.9, 0.999, "one_minus", most=1.0),
     "tau": Range(1e-3, 5e-2, most=1.0),
-    "temperature": Range(0.01, 10.0),
+    "temperature": Range(0.01, 10.0, least=1e-6),
     "target_entropy": Range(-2.0, 0.0, "linear", least=float("-inf")),
     "reward_scale": Range(0.1, 10.0),
 }
@@ -147,9 +147,10 @@ class SAC:
         batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         size, delay = self.config.batch_size, self.config.policy_delay
-        noise = jax.random.normal(key, ((delay + 1) * size, self.spec.action_size))
-        key_actor, *keys = jax.random.split(jax.random.fold_in(key, 1), 1 + delay)
-        # The actor rests while the critics learn, so one large product serves all of their updates.
+        key_noise, key_actor, *keys = jax.random.split(key, 2 + delay)
+        noise = jax.random.normal(key_noise, ((delay + 1) * size, self.spec.action_size))
+        # The actor rests while the critics learn, so one large product serves all of their updates. (What a shared
+        # encoder learns meanwhile, the next block sees.)
         next_action, log_prob = self.policy(state, data.next_obs).sample(noise[size:])
         entropy_bonus = -self.temperature(state, hyper) * log_prob
         data = data._replace(reward=data.reward + data.discount * entropy_bonus)
@@ -172,15 +173,16 @@ class SAC:
         def loss(actor: Params) -> tuple[Array, Array]:
             action, log_prob = apply(self.actor, actor, features).sample(noise)
             value = self.critics.climbed(state.critic, features, action, key)
-            return mean_valid(temperature * log_prob - value, data.valid), -mean_valid(log_prob, data.valid)
+            return mean_valid(temperature * log_prob - value, data.valid), log_prob
 
-        (value, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
+        (value, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
         actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
         state = state._replace(actor=actor, actor_optimiser=optimiser)
         if not self.config.fixed_temperature:
-            slope = entropy - hyper.target_entropy * self.spec.action_size
+            slope = mean_valid(-log_prob - hyper.target_entropy * self.spec.action_size, data.valid)
             logarithm, optimiser = Optimiser().step(
                 state.temperature, slope, state.temperature_optimiser, hyper.temperature_lr
             )
             state = state._replace(temperature=logarithm, temperature_optimiser=optimiser)
+        entropy = -mean_valid(log_prob, data.valid)
         return state, {"actor_loss": value, "entropy": entropy, "temperature": temperature}

@@ -137,8 +137,8 @@ class TD3:
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
         batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
-        noise = jax.random.normal(key, data.action.shape)
-        key_target, key_actor, *keys = jax.random.split(jax.random.fold_in(key, 1), 2 + self.config.policy_delay)
+        key_noise, key_target, key_actor, *keys = jax.random.split(key, 3 + self.config.policy_delay)
+        noise = jax.random.normal(key_noise, data.action.shape)
         next_action = self._target_action(state, hyper, data.next_obs, noise)
         # The targets rest within a block of updates, so one large product serves all of them.
         rests = self.critics.has_targets and not self.config.target_every_step

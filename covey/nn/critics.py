@@ -5,6 +5,7 @@ The options are small and independent. Which critics make a target: all (their m
 normalisation it is DroQ's, with batch normalisation CrossQ's, which needs no target networks.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,8 @@ from covey.nn.optim import Optimiser, polyak
 from covey.nn.returns import Transition, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
+LOW, HIGH = -10.0, 10.0
+
 
 @dataclass(frozen=True)
 class Critics:
@@ -34,24 +37,28 @@ class Critics:
     the mean of all; 0 means that a target combines all."""
     bins: int = 0
     """Distributional critics, HL-Gauss (arXiv 2403.03950): bins of the histogram, such as 101; 0 means plain values."""
-    low: float = -10.0
-    """The least value that the histogram can hold. With --agent.normalise.rewards the default suits most tasks."""
-    high: float = 10.0
-    """The greatest value that the histogram can hold."""
+    low: float = LOW
+    """The least value that the histogram can hold."""
+    high: float = HIGH
+    """The greatest value that the histogram can hold. SAC's values hold its entropy bonus too."""
 
     def __post_init__(self) -> None:
         require(self.number >= 1, f"--agent.critics.number must be at least 1, not {self.number}.")
+        require(self.subset >= 0, f"--agent.critics.subset must not be negative, not {self.subset}.")
         require(
-            0 <= self.subset <= self.number,
+            self.subset <= self.number,
             f"--agent.critics.subset {self.subset} can't be drawn from {self.number} critics. Raise "
             f"--agent.critics.number (REDQ takes 2 of 10).",
         )
         require(self.combine in ("min", "mean"), f"--agent.critics.combine must be min or mean, not {self.combine!r}.")
         require(self.bins == 0 or self.bins >= 2, f"--agent.critics.bins must be 0 or at least 2, not {self.bins}.")
         require(
-            self.low < self.high,
-            f"--agent.critics.low {self.low:g} must be less than --agent.critics.high {self.high:g}.",
+            -math.inf < self.low < self.high < math.inf,
+            f"--agent.critics.low must be less than --agent.critics.high, and both finite, not {self.low:g} and "
+            f"{self.high:g}.",
         )
+        plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
+        require(not plain, "--agent.critics.low and high are limits of a histogram: give it bins, such as 101.")
 
 
 class CriticParams(NamedTuple):
@@ -145,25 +152,28 @@ class Ensemble:
         if target is None and self.has_targets:
             target = self.target(state, data, next_action, key_target)
 
-        def loss(params: CriticParams) -> tuple[Array, tuple[Array, Params]]:
+        def loss(params: CriticParams) -> tuple[Array, tuple[Array, Array, Params]]:
             features = self.features(params, data.obs)
             if self.has_targets:
                 y, statistics = target, state.statistics
                 outputs = self._outputs(params.ensemble, statistics, key_dropout, features, data.action)
             else:
-                next_features = self.features(params, data.next_obs)
-                outputs, next_values, statistics = self._jointly(
-                    params, state.statistics, (features, next_features), (data.action, next_action), key_dropout
-                )
+                rows = _rows(data.valid)
+                both = jnp.stack([features, self.features(params, data.next_obs)])[:, rows]
+                actions = jnp.stack([data.action, next_action])[:, rows]
+                outputs, next_values, statistics = self._jointly(params, state.statistics, both, actions, key_dropout)
                 if self.critics.subset:
                     next_values = next_values[self._chosen(key_target)]
                 y = data.reward + data.discount * jax.lax.stop_gradient(self._combine(next_values))
             assert y is not None
-            return jnp.sum(mean_valid(self._error(outputs, y), data.valid[None])), (outputs, statistics)
+            return jnp.sum(mean_valid(self._error(outputs, y), data.valid[None])), (outputs, y, statistics)
 
-        (value, (outputs, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.online)
+        (value, (outputs, y, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.online)
         online, optimiser = self.optimiser.step(state.online, gradient, state.optimiser, learning_rate)
         metrics = {"critic_loss": value, "q_mean": mean_valid(self._mean(outputs[0]), data.valid)}
+        if self.critics.bins:
+            outside = (y < self.critics.low) | (y > self.critics.high)
+            metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)
         return state._replace(online=online, statistics=statistics, optimiser=optimiser), metrics
 
     def follow(self, state: CriticState, tau: Scalar) -> CriticState:
@@ -171,13 +181,9 @@ class Ensemble:
         return state._replace(target=polyak(state.target, state.online, tau)) if self.has_targets else state
 
     def _jointly(
-        self, params: CriticParams, statistics: Params, features: tuple[Array, Array], actions: tuple[Array, Array],
-        key: Key,
-    ) -> tuple[Array, Array, Params]:  # fmt: skip
-        """Outputs of (s, a) and values of (s', a') from one pass, so that both are normalised by the same batch.
-
-        The states of records that close an episode count in the batch's statistics: they are states like others.
-        """
+        self, params: CriticParams, statistics: Params, features: Array, actions: Array, key: Key
+    ) -> tuple[Array, Array, Params]:
+        """Outputs of (s, a) and values of (s', a') from one pass, so that both are normalised by the same batch."""
         inputs = (jnp.concatenate(features), jnp.concatenate(actions))
         both, statistics = apply_ensemble(self.module, params.ensemble, statistics, key, *inputs, learning=True)
         outputs, next_outputs = jnp.split(both, 2, axis=1)
@@ -201,3 +207,8 @@ class Ensemble:
     def _error(self, outputs: Array, target: Array) -> Array:
         """The loss of each critic and transition: squared error, or cross-entropy to the target's histogram."""
         return self.histogram.cross_entropy(outputs, target) if self.critics.bins else (outputs - target[None]) ** 2
+
+
+def _rows(valid: Array) -> Array:
+    """The numbers of a batch's rows, with a valid one in the place of those that are not: no statistic may see them."""
+    return jnp.where(valid > 0, jnp.arange(valid.shape[0]), jnp.argmax(valid))

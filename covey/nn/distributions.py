@@ -45,8 +45,8 @@ class Histogram(NamedTuple):
 
     def value(self, logits: Array) -> Array:
         """The mean [...] of logits [..., bins]."""
-        edges = self._edges()
-        return jax.nn.softmax(logits) @ (0.5 * (edges[1:] + edges[:-1]))
+        edges = self._edges().reshape((1,) * (logits.ndim - 1) + (-1,))
+        return jnp.sum(jax.nn.softmax(logits) * 0.5 * (edges[..., 1:] + edges[..., :-1]), axis=-1)
 
     def probabilities(self, value: Array) -> Array:
         """Values [...] as histograms [..., bins]; one outside the limits counts as the limit."""

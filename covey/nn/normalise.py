@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from covey.types import Array, Scalar, Step
 
 CLIP = 10.0
+MOST_ROWS = 2.0**23
+"""Beyond so many rows, the oldest fade: a float32 could not count them one by one."""
 EPSILON = 1e-6
 
 
@@ -27,8 +29,8 @@ def init_stats(size: int) -> RunningStats:
 def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStats:
     """The statistics with rows [..., size] added, each counted `weight` times (0 or 1).
 
-    Chan's formula for joining two samples: exact for any split of the stream, stable in float32. A row of weight 0
-    may hold anything, NaN included.
+    Chan's formula for joining two samples: exact for any split of the stream up to MOST_ROWS, stable in float32. A row
+    of weight 0 may hold anything, NaN included.
     """
     rows = rows.reshape(-1, rows.shape[-1])
     weight = weight.reshape(-1, 1).astype(rows.dtype)
@@ -39,10 +41,11 @@ def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStat
     total = stats.rows + count
     share = count / jnp.maximum(total, 1.0)
     delta = mean - stats.mean
+    keep = jnp.minimum(1.0, MOST_ROWS / jnp.maximum(total, 1.0))
     return RunningStats(
-        rows=total,
+        rows=keep * total,
         mean=stats.mean + delta * share,
-        squares=stats.squares + squares + delta**2 * stats.rows * share,
+        squares=keep * (stats.squares + squares + delta**2 * stats.rows * share),
     )
 
 

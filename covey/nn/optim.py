@@ -1,5 +1,6 @@
 """Optimisers whose learning rate is an argument, so that it can be scheduled, tuned and mapped over a population."""
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -24,7 +25,8 @@ class Optimiser:
     def __post_init__(self) -> None:
         for name in ("weight_decay", "clip_norm"):
             value = getattr(self, name)
-            require(value >= 0, f"--agent.optimiser.{name.replace('_', '-')} must not be negative, not {value:g}.")
+            fits = 0 <= value < math.inf
+            require(fits, f"--agent.optimiser.{name.replace('_', '-')} must be finite and not negative, not {value:g}.")
         require(0 <= self.beta1 < 1, f"--agent.optimiser.beta1 must lie in [0, 1), not {self.beta1:g}.")
 
     def init(self, params: Params) -> optax.OptState:

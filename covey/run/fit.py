@@ -161,7 +161,7 @@ class Session:
         members = self.population.members
         tally = jax.device_get(members.tally)
         names, p = self.program.loop.trainer.quantities, self.program.config.seeds
-        means = tally.sums / np.maximum(tally.iterations, 1)[:, None]
+        means = tally.sums / np.maximum(tally.learned, 1)[:, None]
         episodes, returns, lengths = tally.episodes.T
         values = {"train/episodes": episodes}
         if episodes.min() > 0:

@@ -173,7 +173,9 @@ class _reading:  # noqa: N801  (reads as a phrase: `with _reading(path):`)
                 f"{self.path} is a folder. `covey replay {self.path}` saves the replay of a run."
             ) from error
         if isinstance(error, OSError | SafetensorError):
-            raise CoveyError(f"{self.path} can't be read as a replay file: {error}. {REMEDY}") from error
+            raise CoveyError(
+                f"{self.path} can't be read as a replay file: {error}. `covey replay RUN` makes one."
+            ) from error
 
 
 def _listed(extras: dict[str, int]) -> str:

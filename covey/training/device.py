@@ -94,5 +94,6 @@ def choose_axis(trainer: Trainer, members: int) -> Axis:
     if jax.devices()[0].platform != "cpu":
         return "vmap"
     state = jax.eval_shape(trainer.agent.init, initial(trainer.schedules), jax.random.key(0))
-    widest = max(max(leaf.shape[-2:]) for leaf in jax.tree.leaves(state) if len(leaf.shape) >= 2)
+    # The smaller side of the largest matrix: the width of the hidden layers, whatever the ends of the networks are.
+    widest = max(min(leaf.shape[-2:]) for leaf in jax.tree.leaves(state) if len(leaf.shape) >= 2)
     return "vmap" if widest <= SMALL_WIDTH else "map"

@@ -25,12 +25,13 @@ class World(NamedTuple):
 class Tally(NamedTuple):
     """Sums since the last log, and the first thing that was not finite.
 
-    `sums` follows `Trainer.quantities`; `episodes` is the number, return and length of the episodes that ended;
+    `sums` follows `Trainer.quantities`, over the `learned` iterations that were no warm-up; `episodes` is the number,
+    return and length of the episodes that ended;
     `fault` is the quantity (-1 while all is well) and the iteration at which it appeared.
     """
 
     sums: Array
-    iterations: Array
+    learned: Array
     episodes: Array
     fault: Array
 

@@ -108,7 +108,7 @@ class Trainer:
             metrics = jnp.zeros(len(self.metrics))
             if not warmup:
                 member, metrics = self._learn(member, replay, hyper, draws, slot)
-            tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration)
+            tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration, learned=not warmup)
             return (member._replace(tally=tally), replay), None
 
         numbers = first + jnp.arange(self.iterations, dtype=jnp.int32)
@@ -205,13 +205,13 @@ def _rollout(records: Record, next_obs: Array) -> Step:
     return Step(records.obs, records.action, records.reward, terminated, next_obs, 1.0 - last, records.extras)
 
 
-def _watch(tally: Tally, values: Array, iteration: Array) -> Tally:
+def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tally:
     """The tally with an iteration's quantities added, and the first that is not finite remembered."""
     bad = ~jnp.isfinite(values)
     fault = jnp.stack([jnp.argmax(bad).astype(jnp.int32), iteration])
     return tally._replace(
         sums=tally.sums + values,
-        iterations=tally.iterations + 1,
+        learned=tally.learned + int(learned),
         fault=jnp.where((tally.fault[0] < 0) & jnp.any(bad), fault, tally.fault),
     )
 

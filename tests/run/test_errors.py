@@ -36,8 +36,14 @@ TABLE = {
         "for the critics' torso, not the actor",
     ),
     "limits the wrong way": ([*TRAIN, "--agent.critics.high", "-20"], "must be less than"),
+    "limits of nothing": ([*TRAIN, "--agent.critics.high", "20"], "give it bins"),
+    "no limit": ([*TRAIN, "--agent.critics.bins", "51", "--agent.critics.low", "-inf"], "both finite"),
+    "no temperature": (
+        ["train", "sac", "--out", "OUT", "--hyper.temperature", "0"],
+        "--hyper.temperature must lie between 1e-06",
+    ),
     "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
-    "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "-1"], "must not be negative"),
+    "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "inf"], "must be finite and not negative"),
     "no distribution": (
         ["train", "sac", "--out", "OUT", "--agent.networks.actor-head", "tanh"],
         "SAC needs one, as tanh_normal is",
