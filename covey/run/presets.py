@@ -4,12 +4,23 @@ from typing import Any
 
 from covey.run.config import RunConfig, default_config
 
+# Small and quick: enough for the built-in tasks. The high learning rate needs the critic's layer normalisation.
+_SMALL = {
+    "batch_size": 64,
+    "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}},
+}
+_TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02, "exploration_noise": 0.3}
+_SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
-    ("td3", "pendulum"): {"warmup": 500, "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3}},
-    ("td3", "reacher"): {
-        "agent": {"networks": {"critic": {"norm": "layer"}}},
-        "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3},
-    },
+    ("td3", "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _TD3},
+    ("td3", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _TD3},
+    ("td3", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _TD3 | {"discount": 0.97}},
+    ("td3", "cartpole-swingup"): {"steps": 30_000, "agent": _SMALL, "hyper": _TD3},
+    ("sac", "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC},
+    ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
+    ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
+    ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _SMALL, "hyper": _SAC},
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 
