@@ -4,12 +4,25 @@ from typing import Any
 
 from covey.run.config import RunConfig, default_config
 
+# Small and quick: enough for the built-in tasks. Layer normalisation of the critic steadies the harder ones.
+_SMALL = {"batch_size": 64, "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64]}}}
+_NORMED = {
+    "batch_size": 64,
+    "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}},
+}
+_TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
+_TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
+_SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
-    ("td3", "pendulum"): {"warmup": 500, "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3}},
-    ("td3", "reacher"): {
-        "agent": {"networks": {"critic": {"norm": "layer"}}},
-        "hyper": {"actor_lr": 1e-3, "critic_lr": 1e-3},
-    },
+    ("td3", "pendulum"): {"steps": 10_000, "agent": _NORMED, "hyper": _TD3_NOISY},
+    ("td3", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _TD3},
+    ("td3", "reacher"): {"steps": 25_000, "agent": _NORMED, "hyper": _TD3_NOISY | {"discount": 0.97}},
+    ("td3", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _TD3_NOISY},
+    ("sac", "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC},
+    ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
+    ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
+    ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 
