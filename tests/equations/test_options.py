@@ -154,6 +154,7 @@ def crossq_of(params, x):
 
 def test_crossq_has_no_targets_and_one_pass_for_both():
     critics, data = ensemble(Torso(hidden=(8,), norm="batch")), data_of()
+    data = data._replace(valid=jnp.ones(16))
     state = state_of(critics)
     assert state.target == () and critics.follow(state, 0.1) is state
     next_action = -data.action

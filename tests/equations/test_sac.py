@@ -69,7 +69,7 @@ def target_of(state: SACState, batch: Step, noise: np.ndarray) -> np.ndarray:
 
 def noise_of(sac: SAC, key) -> tuple[np.ndarray, np.ndarray]:
     """The noise that an update draws: for the actor, and for the next actions."""
-    size = sac.config.batch_size
+    size, key = sac.config.batch_size, jax.random.split(key, 2 + sac.config.policy_delay)[0]
     noise = jax.random.normal(key, ((sac.config.policy_delay + 1) * size, SPEC.action_size))
     return np.asarray(noise[:size], np.float64), np.asarray(noise[size:], np.float64)
 

@@ -163,7 +163,7 @@ def test_one_call_is_the_sequence_of_its_updates():
     after, _ = td3.update(state, HYPER, batch, jax.random.key(5))
     scaled = batch._replace(reward=HYPER.reward_scale * batch.reward)
     data = n_step(scaled, HYPER.discount)
-    noise = jax.random.normal(jax.random.key(5), data.action.shape)
+    noise = jax.random.normal(jax.random.split(jax.random.key(5), 6)[0], data.action.shape)
     by_hand = state
     for i in range(3):
         part = jax.tree.map(lambda x, i=i: x[16 * i : 16 * (i + 1)], data)

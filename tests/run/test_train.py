@@ -1,6 +1,7 @@
 """A whole run from Python: its files, its policy, its numbers."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from covey.cli import main
 from covey.envs.builtin.point import Point
 from covey.run.plots import curve
 from covey.run.stats import iqm, iqm_interval, mean_interval
-from tests.runs import FLAGS, rows, tiny
+from tests.runs import FLAGS, TINY, rows, tiny
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +167,11 @@ def test_statistics():
     assert iqm(np.array([[-100.0], [1.0], [3.0], [500.0]]))[0] == 2.0
     centre, low, high = iqm_interval(np.arange(8.0)[:, None])
     assert low[0] < centre[0] < high[0]
+
+
+def test_the_first_means_of_an_agent_are_not_thinned_by_the_warm_up(tmp_path: Path):
+    """The warm-up ends within a log interval: what is logged there is the mean over the updates alone."""
+    run = covey.train("sac", out=tmp_path / "run", quiet=True, **(TINY | {"warmup": 300, "evaluations": 1}))
+    column = run.metrics()["agent/temperature"]
+    assert column["step"][0] > 300 and column["step"][0] - 300 < 300
+    assert all(value > 0.9 for value in column["value"]), column["value"]
