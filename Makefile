@@ -7,7 +7,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 .PHONY: run test lint format bench clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
-	$(BIN)/covey train td3 --env pendulum --steps 20000
+	$(BIN)/covey train td3 --env pendulum
 
 test: lint  ## the whole test suite, as CI runs it
 	$(BIN)/pytest -n $(CORES) --dist worksteal

@@ -174,4 +174,4 @@ def test_the_first_means_of_an_agent_are_not_thinned_by_the_warm_up(tmp_path: Pa
     run = covey.train("sac", out=tmp_path / "run", quiet=True, preset=False, **(TINY | {"evaluations": 1}))
     column = run.metrics()["agent/temperature"]
     assert column["step"][0] == 500, "logs at 300 and 500, and the warm-up ends at 400"
-    assert all(value > 0.9 for value in column["value"]), column["value"]
+    assert column["value"][0] > 0.9
