@@ -1,4 +1,4 @@
-"""Layers that flax does not have: dense layers in a chosen precision, and batch renormalisation."""
+"""Layers that flax does not have: dense ones in a chosen precision, cheaper dropout, batch renormalisation."""
 
 from typing import Any
 
@@ -46,6 +46,23 @@ def _backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array
 
 
 _bfloat16_product.defvjp(_forward, _backward)
+
+
+class Dropout(nn.Module):
+    """Drops units at random where a random stream `dropout` is given.
+
+    The random numbers are what dropout costs on a CPU, so 16 bits are drawn for a unit, not 32.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        if not self.has_rng("dropout"):
+            return x
+        dropped = round(self.rate * 2**16)
+        bits = jax.random.bits(self.make_rng("dropout"), x.shape, jnp.uint16)
+        return jnp.where(bits < dropped, 0.0, x / (1.0 - dropped / 2**16))
 
 
 class BatchRenorm(nn.Module):

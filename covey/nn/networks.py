@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from covey.errors import require, unknown
 from covey.nn.distributions import LOG_STD_HIGH, LOG_STD_LOW, TanhNormal
-from covey.nn.layers import BatchRenorm, dense
+from covey.nn.layers import BatchRenorm, Dropout, dense
 from covey.types import Array, EnvSpec, Key, Params
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -118,7 +118,7 @@ class MLP(nn.Module):
         for size in self.hidden:
             x = dense(size)(x)
             if self.dropout:
-                x = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(x)
+                x = Dropout(self.dropout)(x)
             if self.norm == "layer":
                 x = nn.LayerNorm()(x)
             x = ACTIVATIONS[self.activation](x)
