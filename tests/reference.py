@@ -55,3 +55,14 @@ def critics_of(params, obs, action):
     members = jax.tree.leaves(params)[0].shape[0]
     each = [jax.tree.map(lambda p, i=i: np.asarray(p[i]), params) for i in range(members)]
     return np.stack([dense(p["head"]["Dense_0"], hidden(p, x))[..., 0] for p in each])
+
+
+def dirty(batch: Step) -> Step:
+    """The batch with nonsense wherever it is not valid."""
+    holes = batch.valid == 0
+    assert bool(holes.any())
+    return batch._replace(
+        reward=jnp.where(holes, jnp.nan, batch.reward),
+        obs=jnp.where(holes[..., None], 1e6, batch.obs),
+        next_obs=jnp.where(holes[..., None], -1e6, batch.next_obs),
+    )

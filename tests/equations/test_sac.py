@@ -12,7 +12,7 @@ from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise
 from covey.nn.returns import n_step
 from covey.types import Step
-from tests.reference import SPEC, batch_of, critics_of, dense, hidden
+from tests.reference import SPEC, batch_of, critics_of, dense, dirty, hidden
 
 SMALL = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)), actor_head="tanh_normal")
 HYPER = SACHyper(discount=0.9, reward_scale=2.0, temperature=0.5, target_entropy=-0.7, tau=0.1)
@@ -167,15 +167,8 @@ def test_a_fixed_temperature_is_the_hyper_parameter():
 def test_invalid_transitions_change_nothing():
     sac = agent(n_step=3)
     state, batch = state_of(sac), batch_of(sac)
-    holes = batch.valid == 0
-    assert bool(holes.any())
-    dirty = batch._replace(
-        reward=jnp.where(holes, jnp.nan, batch.reward),
-        obs=jnp.where(holes[..., None], 1e6, batch.obs),
-        next_obs=jnp.where(holes[..., None], -1e6, batch.next_obs),
-    )
     one, _ = sac.update(state, HYPER, batch, jax.random.key(0))
-    two, _ = sac.update(state, HYPER, dirty, jax.random.key(0))
+    two, _ = sac.update(state, HYPER, dirty(batch), jax.random.key(0))
     for a, b in ((one.actor, two.actor), (one.critic, two.critic), (one.temperature, two.temperature)):
         jax.tree.map(np.testing.assert_array_equal, a, b)
 

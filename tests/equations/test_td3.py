@@ -11,7 +11,7 @@ from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, normalise
 from covey.nn.returns import n_step
 from covey.types import Step
-from tests.reference import SPEC, actor_of, batch_of, critics_of
+from tests.reference import SPEC, actor_of, batch_of, critics_of, dirty
 
 SMALL = Networks(actor=Torso(hidden=(8,)), critic=Torso(hidden=(8,)))
 HYPER = TD3Hyper(discount=0.9, reward_scale=2.0, target_noise=0.7, target_noise_clip=0.3, tau=0.1)
@@ -113,15 +113,8 @@ def test_invalid_transitions_change_nothing():
     """Whatever stands beyond a boundary, NaN included, the update is the same."""
     td3 = agent(n_step=3)
     state, batch = state_of(td3), batch_of(td3)
-    holes = batch.valid == 0
-    assert bool(holes.any())
-    dirty = batch._replace(
-        reward=jnp.where(holes, jnp.nan, batch.reward),
-        obs=jnp.where(holes[..., None], 1e6, batch.obs),
-        next_obs=jnp.where(holes[..., None], -1e6, batch.next_obs),
-    )
     one, _ = td3.update(state, HYPER, batch, jax.random.key(0))
-    two, _ = td3.update(state, HYPER, dirty, jax.random.key(0))
+    two, _ = td3.update(state, HYPER, dirty(batch), jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, one.actor, two.actor)
     jax.tree.map(np.testing.assert_array_equal, one.critic, two.critic)
 
