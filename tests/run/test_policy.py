@@ -17,7 +17,7 @@ NORMALISED = TINY["agent"] | {"normalise": {"observations": True, "rewards": Tru
 @pytest.mark.parametrize("agent", ["td3", "sac"])
 def test_evaluated_after_saving_and_loading_it_is_the_same_to_the_bit(agent: str, tmp_path: Path):
     """The returns that were logged in training are those of the loaded policy on the same start states."""
-    covey.train(agent, out=tmp_path / "run", quiet=True, **(TINY | {"agent": NORMALISED}))
+    covey.train(agent, out=tmp_path / "run", quiet=True, preset=False, **(TINY | {"agent": NORMALISED}))
     run = covey.load(tmp_path / "run")
     program = build(run.config)
     state, hyper = run._best(program)
