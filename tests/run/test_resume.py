@@ -110,11 +110,11 @@ def test_longer_and_with_another_learning_rate(tmp_path: Path, capsys):
     changes = rows(out / "changes.jsonl")
     assert {c["name"]: (c["old"], c["new"]) for c in changes} == {
         "steps": (1200, 2000),
-        "hyper.actor_lr": ("0.0003", "1e-05"),
+        "hyper.actor_lr": ("0.003", "1e-05"),
     }
     used = run.metrics()["hyper/actor_lr"]
     by_step = dict(zip(used["step"], used["value"], strict=True))
-    assert by_step[1200] == pytest.approx(3e-4) and by_step[2000] == pytest.approx(1e-5)
+    assert by_step[1200] == pytest.approx(3e-3) and by_step[2000] == pytest.approx(1e-5)
     assert max(run.metrics()["eval/return"]["step"]) == 2000
 
 
