@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 Key = jax.Array
@@ -45,6 +46,14 @@ class EnvSpec:
     action_high: tuple[float, ...]
     descriptor: Descriptor | None = None
     frames_per_second: float = 30.0
+    rewards: tuple[str, ...] = ()
+    """Names of the parts of the reward, if it has several: `Outcome.reward` is then a vector of them."""
+    reward_weights: tuple[float, ...] = ()
+    """Their weights: the reward is the weighted sum."""
+
+    def reward(self, parts: Array) -> Array:
+        """The reward [...] of its parts [..., rewards]; the reward itself where it has none."""
+        return parts @ jnp.asarray(self.reward_weights) if self.rewards else parts
 
 
 class Step(NamedTuple):

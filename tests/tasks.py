@@ -19,11 +19,21 @@ NORMALISE = {"observations": True, "rewards": True}
 SMALL = {
     "td3": {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE},
     "sac": {
-        "networks": NETWORKS | {"actor_head": "tanh_normal"},
+        "networks": NETWORKS,
         "batch_size": 8,
         "policy_delay": 2,
         "normalise": NORMALISE,
     },
+} | {
+    name: {
+        "networks": NETWORKS,
+        "batch_size": 8,
+        "window": 3,
+        "max_repeat": 5,
+        "advantage_clip": (-5.0, 5.0),
+        "normalise": NORMALISE,
+    }
+    for name in ("taac", "taac-l", "taac-q")
 }
 """Options that make every agent of the registry small; an agent that is not here has its defaults."""
 

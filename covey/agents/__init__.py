@@ -1,13 +1,19 @@
 """The algorithms, by name. A new one is a file beside this and a line in REGISTRY."""
 
+from functools import partial
+
 from covey.agent import Entry
 from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
+from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
 from covey.errors import unknown
 
 REGISTRY: dict[str, Entry] = {
     "td3": Entry(TD3Config, TD3Hyper, TD3_SPACE, TD3, "twin delayed deterministic policy gradient"),
     "sac": Entry(SACConfig, SACHyper, SAC_SPACE, SAC, "soft actor-critic with a learnt temperature"),
+    "taac": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=0), "learns when to repeat an action"),
+    "taac-l": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=1), "and when to go on along a line"),
+    "taac-q": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=2), "and when to go on along a parabola"),
 }
 
 

@@ -13,6 +13,8 @@ from covey.types import Array, EnvSpec, Key
 class Outcome(NamedTuple):
     """What an action led to: the observation on arrival, the reward, and whether the task ended there.
 
+    The reward is a number, or a vector where `spec.rewards` names its parts.
+
     A time limit is not an end: the trainer applies `spec.episode_length`.
     """
 
@@ -54,11 +56,16 @@ def check_env(env: Env) -> None:
         return state, obs, after, outcome
 
     state, obs, after, outcome = jax.eval_shape(probe)
+    require(
+        len(env.spec.rewards) == len(env.spec.reward_weights),
+        f"The environment {type(env).__name__} names {len(env.spec.rewards)} rewards and gives "
+        f"{len(env.spec.reward_weights)} weights.",
+    )
     size, name = env.spec.obs_size, type(env).__name__
     expected = [
         ("the observation of reset", obs, (size,), "float32"),
         ("the observation of step", outcome.obs, (size,), "float32"),
-        ("the reward", outcome.reward, (), "float32"),
+        ("the reward", outcome.reward, (len(env.spec.rewards),) if env.spec.rewards else (), "float32"),
         ("terminated", outcome.terminated, (), "bool"),
     ]
     for what, found, shape, dtype in expected:

@@ -152,13 +152,13 @@ class TanhNormalHead(nn.Module):
 
 @register(CRITIC_HEADS, "linear")
 class LinearHead(nn.Module):
-    """One value, or the logits of a histogram of it."""
+    """One value, or several numbers: a value for each reward, or the logits of a histogram."""
 
-    bins: int = 0
+    outputs: int = 0
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return dense(self.bins)(features) if self.bins else dense(1)(features)[..., 0]
+        return dense(self.outputs)(features) if self.outputs else dense(1)(features)[..., 0]
 
 
 class Actor(nn.Module):
@@ -220,8 +220,8 @@ class Networks:
         head = _part(ACTOR_HEADS, "actor head", self.actor_head, {"action_size": spec.action_size}, {})
         return Actor(self._own_encoder(), self.actor.module(), head)
 
-    def critic_module(self, bins: int = 0) -> Critic:
-        head = _part(CRITIC_HEADS, "critic head", self.critic_head, {"bins": bins}, {"bins": 0})
+    def critic_module(self, outputs: int = 0) -> Critic:
+        head = _part(CRITIC_HEADS, "critic head", self.critic_head, {"outputs": outputs}, {"outputs": 0})
         return Critic(self._own_encoder(), self.critic.module(), head)
 
     def encoder_module(self) -> nn.Module:

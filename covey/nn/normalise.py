@@ -108,6 +108,8 @@ class Normalise:
     def batch(self, seen: Seen, batch: Step, reward_scale: Scalar) -> Step:
         """A batch from replay as the losses want it."""
         scale = reward_scale / deviation(seen.returns)[0] if self.rewards else reward_scale
-        return batch._replace(
-            obs=self.obs(seen, batch.obs), next_obs=self.obs(seen, batch.next_obs), reward=scale * batch.reward
-        )
+        extras = batch.extras
+        if "rewards" in extras:  # the parts of the reward, where it has several
+            extras = extras | {"rewards": scale * extras["rewards"]}
+        obs, next_obs = self.obs(seen, batch.obs), self.obs(seen, batch.next_obs)
+        return batch._replace(obs=obs, next_obs=next_obs, reward=scale * batch.reward, extras=extras)

@@ -43,3 +43,13 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
 def mean_valid(x: Array, valid: Array) -> Array:
     """The mean over the last axis where `valid` is 1; what stands elsewhere does not matter."""
     return jnp.sum(jnp.where(valid > 0, x, 0.0), axis=-1) / jnp.maximum(jnp.sum(valid, axis=-1), 1.0)
+
+
+def compare_through(reward: Array, discount: Array, keep: Array, instead: Array) -> Array:
+    """y_t = r_t + discount_t acc_{t+1}, [B, T - 1, ...], acc_t = keep_t y_t + instead_t; the last acc is `instead`."""
+    acc, targets = instead[:, -1], []
+    for t in reversed(range(reward.shape[1] - 1)):
+        y = reward[:, t] + discount[:, t] * acc
+        acc = keep[:, t] * y + instead[:, t]
+        targets.append(y)
+    return jnp.stack(targets[::-1], axis=1)

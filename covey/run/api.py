@@ -16,8 +16,8 @@ from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
 from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
-from covey.run.media import record, write_gif
-from covey.run.plots import plot_curves
+from covey.run.media import Episode, record, write_gif
+from covey.run.plots import plot_curves, plot_episode
 from covey.run.presets import describe, flat, preset_config
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
@@ -38,8 +38,10 @@ class Evaluation:
     episodes: Episodes
 
     def __str__(self) -> str:
-        length = float(np.mean(self.episodes.length))
-        return f"return {self.mean} over {self.episodes.returns.size} episodes, mean length {length:.0f}"
+        means = {"length": f"{np.mean(self.episodes.length):.0f}"}
+        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.marks.items()}
+        found = "".join(f", mean {name} {value}" for name, value in means.items())
+        return f"return {self.mean} over {self.episodes.returns.size} episodes{found}"
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,21 @@ class Run:
         program = build(self.config)
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
-        found = Episodes(*(x[0] for x in found))
+        found = jax.tree.map(lambda x: x[0], found)
         return Evaluation(mean_interval(np.asarray(found.returns)), found)
 
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
         program = build(self.config)
-        states = record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
-        return write_gif(path or self.folder.media / "policy.gif", program.env, states)
+        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program))
+
+    def plot_episode(self, path: Path | None = None) -> Path:
+        """The actions over time of the episode that `animate` shows, with what the policy says of each."""
+        title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
+        return plot_episode(self._episode(build(self.config)), path or self.folder.media / "episode.png", title)
+
+    def _episode(self, program: Program) -> Episode:
+        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it."""
@@ -247,6 +256,7 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
     replace_text(run.folder.episodes.parent / "final.json", json.dumps(summary(result), indent=2) + "\n")
     reporter.heading(f"Best policy (step {session.best.step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
+    reporter.say(f"one episode:    {run.plot_episode()}")
     reporter.say(f"animation:      {run.animate()}")
     reporter.say(f"run folder:     {run.path}")
     share = 100 * writer.seconds / max(writer.elapsed, 1e-9)
@@ -262,6 +272,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "returns": [finite(x) for x in result.episodes.returns],
         "lengths": result.episodes.length.tolist(),
         "descriptors": [[finite(x) for x in each] for each in result.episodes.descriptor],
+        **{name: [finite(x) for x in values] for name, values in result.episodes.marks.items()},
     }
 
 

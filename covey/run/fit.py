@@ -188,8 +188,9 @@ class Session:
         """Writes an evaluation down, and keeps the best policy."""
         intervals = np.array([mean_interval(returns) for returns in found.returns])
         names = ("eval/return", "eval/return_low", "eval/return_high")
-        lengths = np.mean(found.length, axis=1)
-        self._write(dict(zip(names, intervals.T, strict=True)) | {"eval/length": lengths})
+        marks = {name: np.mean(x, axis=1) for name, x in found.marks.items()}
+        means = {"length": np.mean(found.length, axis=1)} | marks
+        self._write(dict(zip(names, intervals.T, strict=True)) | {f"eval/{name}": x for name, x in means.items()})
         for member, episode in np.ndindex(found.returns.shape):
             self.episodes.row(
                 step=self.step,
@@ -198,16 +199,18 @@ class Session:
                 **{"return": finite(found.returns[member, episode])},
                 length=int(found.length[member, episode]),
                 descriptor=[finite(x) for x in found.descriptor[member, episode]],
+                **{name: finite(x[member, episode]) for name, x in found.marks.items()},
             )
         self.episodes.flush()
-        means = intervals[:, 0]
-        top = int(np.argmax(np.where(np.isfinite(means), means, -np.inf)))
-        if np.isfinite(means[top]) and means[top] > self.best.value:
+        returns = intervals[:, 0]
+        top = int(np.argmax(np.where(np.isfinite(returns), returns, -np.inf)))
+        if np.isfinite(returns[top]) and returns[top] > self.best.value:
             members = self.population.members
             everyone = snapshot((members.agent, members.hyper))
-            self.best = Best(float(means[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
-        shown = mean_interval(np.asarray(found.returns[0]) if len(means) == 1 else means)
-        self.reporter.evaluated(self.step, (f"return {shown}", f"best {self.best.value:.1f}"), speed)
+            self.best = Best(float(returns[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
+        said = (f"{name} {np.mean(x):.2f}" for name, x in marks.items())
+        shown = mean_interval(np.asarray(found.returns[0]) if len(returns) == 1 else returns)
+        self.reporter.evaluated(self.step, (f"return {shown}", f"best {self.best.value:.1f}", *said), speed)
 
     def _stop_if_asked(self) -> None:
         if self.stop_asked:

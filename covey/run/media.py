@@ -1,7 +1,7 @@
-"""Animations of a policy, from the drawings of the environment."""
+"""Pictures of one episode: the animation, from the drawings of the environment, and the actions over time."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,10 +11,20 @@ from covey.envs.base import Env
 from covey.run.cache import hushed
 
 MOST_FRAMES = 300
+MARK = (214, 69, 65)
+"""The colour of what a policy says of a decision."""
 
 
-def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: jax.Array) -> list[Any]:
-    """The states of one greedy episode, as NumPy."""
+class Episode(NamedTuple):
+    """States [T + 1], actions [T, A] in [-1, 1], and what the policy says of each in one number [T]."""
+
+    states: list[Any]
+    actions: np.ndarray
+    marks: dict[str, np.ndarray]
+
+
+def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: jax.Array) -> Episode:
+    """One greedy episode, as NumPy."""
 
     def begin(key: jax.Array) -> Any:
         key_reset, key_begin = jax.random.split(key)
@@ -25,24 +35,36 @@ def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key:
         key_act, key_step = jax.random.split(key)
         decision = policy.act(state, hyper, memory, obs, key_act, "greedy")
         after, outcome = env.step(env_state, decision.action, key_step)
-        return (after, outcome.obs, decision.memory), (after, outcome.terminated)
+        marks = {name: x for name, x in decision.extras.items() if x.ndim == 0}
+        return (after, outcome.obs, decision.memory), (after, decision.action, marks, outcome.terminated)
 
     start = begin(key)
     steps = min(env.spec.episode_length, MOST_FRAMES)
     with hushed():
-        _, (states, terminated) = jax.lax.scan(step, start, jax.random.split(key, steps))
-    states, terminated = jax.device_get((states, terminated))
+        _, found = jax.lax.scan(step, start, jax.random.split(key, steps))
+    states, actions, marks, terminated = jax.device_get(found)
     length = int(np.argmax(terminated)) + 1 if terminated.any() else steps
     first = jax.device_get(start[0])
-    return [first, *(jax.tree.map(lambda x, t=t: x[t], states) for t in range(length))]
+    later = [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
+    return Episode([first, *later], actions[:length], {name: x[:length] for name, x in marks.items()})
 
 
-def write_gif(path: Path, env: Env, states: list[Any]) -> Path:
-    """Draws states into a looping GIF of at most 25 frames per second."""
+def write_gif(path: Path, env: Env, episode: Episode) -> Path:
+    """Draws an episode into a looping GIF of at most 25 frames per second.
+
+    A bar at the top shows for each mark how much of it there was, for example that the action was repeated.
+    """
     from PIL import Image
 
     every = max(1, round(env.spec.frames_per_second / 25))
-    images = [Image.fromarray(env.frame(state)) for state in states[::every]]
+    images = []
+    for t in range(0, len(episode.states), every):
+        frame = np.array(env.frame(episode.states[t]))
+        height, width = max(2, frame.shape[0] // 40), frame.shape[1]
+        for row, values in enumerate(episode.marks.values()):
+            share = float(np.clip(np.mean(values[max(0, t - every) : t]), 0.0, 1.0)) if t else 0.0
+            frame[row * height : (row + 1) * height, : round(share * width)] = MARK
+        images.append(Image.fromarray(frame))
     path.parent.mkdir(parents=True, exist_ok=True)
     duration = round(1000 * every / env.spec.frames_per_second)
     images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from covey.errors import CoveyError, require
+from covey.run.media import Episode
 from covey.run.sinks import read_metrics
 from covey.run.stats import iqm_interval
 
+MARKED, MOST_LABELS = "#d64541", 8
 INK, GRID, BACKGROUND = "#22303c", "#d9dee3", "#ffffff"
 COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#cb912f", "#337ea9", "#787774")
 
@@ -58,6 +60,31 @@ def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
     _write_csv(out.with_suffix(".csv"), curves)
+    return out
+
+
+def plot_episode(episode: Episode, out: Path, title: str) -> Path:
+    """Draws the actions of an episode over time. Where the policy marks a decision, a strip below shows it."""
+    figure, axes = _figure()
+    steps = np.arange(len(episode.actions))
+    for i, action in enumerate(episode.actions.T):
+        label = f"action {i}" if i < MOST_LABELS else None
+        axes.step(steps, action, where="post", color=COLOURS[i % len(COLOURS)], linewidth=1.4, label=label)
+    low = -1.08
+    for name, values in episode.marks.items():
+        axes.fill_between(
+            steps, low, low - 0.12, where=values > 0.5, step="post", color=MARKED, linewidth=0, label=name
+        )
+        low -= 0.16
+    axes.set_ylim(low - 0.04, 1.08)
+    axes.set_title(title, loc="left", color=INK, fontsize=12)
+    axes.set_xlabel("step", color=INK)
+    axes.set_ylabel("action in [-1, 1]", color=INK)
+    handles, _ = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        axes.legend(frameon=False, labelcolor=INK, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=150)
     return out
 
 

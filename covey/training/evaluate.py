@@ -18,6 +18,8 @@ class Episodes(NamedTuple):
     returns: Array
     length: Array
     descriptor: Array
+    marks: dict[str, Array]
+    """What the policy says of each decision in one number, such as that it repeats: the mean over the episode."""
 
 
 class _Progress(NamedTuple):
@@ -52,11 +54,13 @@ def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any
         state_, outcome = jax.vmap(env.step)(now.env, decision.action, keys[1])
         descriptor = jax.vmap(env.descriptor)(state_) if size else now.found.descriptor
         length = now.found.length + 1
-        share = jnp.ones_like(now.found.returns) if final else 1.0 / length.astype(jnp.float32)
+        mean = 1.0 / length.astype(jnp.float32)
+        share = jnp.ones_like(now.found.returns) if final else mean
         found = Episodes(
-            returns=now.found.returns + outcome.reward,
+            returns=now.found.returns + env.spec.reward(outcome.reward),
             length=length,
             descriptor=now.found.descriptor + share[:, None] * (descriptor - now.found.descriptor),
+            marks={name: x + mean * (decision.extras[name] - x) for name, x in now.found.marks.items()},
         )
         found = where(now.alive, found, now.found)
         return t + 1, _Progress(state_, outcome.obs, decision.memory, now.alive & ~outcome.terminated, found)
@@ -66,6 +70,9 @@ def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any
         return (t < env.spec.episode_length) & jnp.any(now.alive)
 
     zero = jnp.zeros(episodes)
-    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)))
+    first, obs = jax.tree.map(lambda x: x[0], (memory, start_obs))
+    extras = jax.eval_shape(lambda: policy.act(state, hyper, first, obs, key, "greedy").extras)
+    marks = {name: zero for name, x in extras.items() if x.shape == ()}
+    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)), marks)
     begin = _Progress(start_env, start_obs, memory, jnp.ones(episodes, bool), found)
     return jax.lax.while_loop(goes_on, step, (jnp.zeros((), jnp.int32), begin))[1].found

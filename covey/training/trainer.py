@@ -22,6 +22,8 @@ from covey.training.member import Member, Tally, World, new_tally, where
 from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
+REWARDS = "rewards"
+"""The parts of the reward, stored with each step where there are several."""
 LOADING = 2**32 - 1
 """What the random numbers of loading data are drawn from, where a block has its number: no block has this one."""
 BLOCK_STEPS = 100
@@ -80,9 +82,9 @@ class Trainer:
         memory = jax.tree.map(lambda x: x[0], member.world.memory)
         obs, key = member.world.obs[0], jax.random.fold_in(member.key, LOADING)
         made = jax.eval_shape(lambda: self.agent.act(member.agent, hyper, memory, obs, key, "sample").extras)
-        extras = {n: x.reshape(*x.shape[:2], *made[n].shape).astype(made[n].dtype) for n, x in records.extras.items()}
+        own = {n: records.extras[n].reshape(*rows.shape[:2], *x.shape).astype(x.dtype) for n, x in made.items()}
         next_obs = jnp.concatenate([records.obs[1:], records.obs[-1:]])
-        rollout = _rollout(records._replace(extras=extras), next_obs)
+        rollout = _rollout(records._replace(extras=records.extras | own), next_obs)
         collections = jax.tree.map(lambda x: x.reshape(-1, self.unroll, *x.shape[1:]), rollout)
 
         def observe(agent: Any, x: tuple[Step, Key]) -> tuple[Any, None]:
@@ -141,12 +143,14 @@ class Trainer:
         env, outcome = jax.vmap(self.env.step)(world.env, decision.action, key_step)
 
         ended, going = world.last, ~world.last
-        reward = jnp.where(going, outcome.reward, 0.0)
+        parts = where(going, outcome.reward, jnp.zeros_like(outcome.reward))
+        reward = self.env.spec.reward(parts)
         terminated = outcome.terminated & going
         clock = world.clock + 1
         closes = going & (outcome.terminated | (clock >= self.env.spec.episode_length))
         returns = world.returns + reward
-        record = Record(world.obs, decision.action, reward, terminated, ended, decision.extras)
+        extras = decision.extras | ({REWARDS: parts} if self.env.spec.rewards else {})
+        record = Record(world.obs, decision.action, reward, terminated, ended, extras)
         finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])
         tally = tally._replace(episodes=tally.episodes + jnp.sum(jnp.where(closes[None], finished, 0.0), axis=1))
         turn = world.episodes % self._episodes_per_block
@@ -257,14 +261,15 @@ def _shapes(
         state = agent.init(hyper, key)
         _, obs = env.reset(key)
         decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
+        stored = decision.extras | ({REWARDS: jnp.zeros(len(env.spec.rewards))} if env.spec.rewards else {})
         window = (agent.plan.batch_size, agent.plan.window)
 
         def many(x: Array) -> Array:
             return jnp.broadcast_to(x, window + x.shape)
 
-        scalar, extras = jnp.zeros(window), {name: many(x.reshape(-1)) for name, x in decision.extras.items()}
+        scalar, extras = jnp.zeros(window), {name: many(x.reshape(-1)) for name, x in stored.items()}
         batch = Step(many(obs), many(decision.action), scalar, scalar, many(obs), scalar, extras)
-        return agent.update(state, hyper, batch, key)[1], decision.extras
+        return agent.update(state, hyper, batch, key)[1], stored
 
     metrics, extras = jax.eval_shape(probe)
     return tuple(sorted(metrics)), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))

@@ -27,7 +27,7 @@ class Reacher:
 
     The arm lies flat (no gravity); a mass of 1 sits at the end of each link of length 0.5, and the joints are damped.
     Observation: cos and sin of the two angles, their velocities / 5, the goal, and the vector from tip to goal.
-    Reward: -distance(tip, goal) - 0.01 |action|^2.
+    Reward: -distance(tip, goal) - 0.01 |action|^2, in two parts: the distance with weight -1, |action|^2 with -0.01.
     Descriptor: the position of the tip.
     Reference: Gymnasium, Reacher-v5 (the task; dynamics, sizes and costs here are our own).
     """
@@ -50,6 +50,8 @@ class Reacher:
             action_high=(self.max_torque, self.max_torque),
             descriptor=Descriptor(("x", "y"), low=(-reach, -reach), high=(reach, reach)),
             frames_per_second=1.0 / self.dt,
+            rewards=("distance", "effort"),
+            reward_weights=(-1.0, -self.effort),
         )
 
     def reset(self, key: Key) -> tuple[ReacherState, Array]:
@@ -67,7 +69,7 @@ class Reacher:
         velocities = state.velocities + self.dt * self._accelerate(state, self.max_torque * control)
         state = ReacherState(state.angles + self.dt * velocities, velocities, state.goal)
         to_goal = state.goal - self.descriptor(state)
-        reward = -jnp.sqrt(jnp.sum(to_goal**2)) - self.effort * jnp.sum(control**2)
+        reward = jnp.stack([jnp.sqrt(jnp.sum(to_goal**2)), jnp.sum(control**2)])
         return state, Outcome(self._observe(state, to_goal), reward, jnp.zeros((), bool))
 
     def descriptor(self, state: ReacherState) -> Array:

@@ -1,0 +1,393 @@
+"""TAAC, TAAC-L, TAAC-Q: actors that learn when to repeat (Yu, Xu and Zhang, 2021, arXiv 2104.06521).
+
+At each step the actor proposes a new trajectory, and the critics compare it with going on along the old one. A
+trajectory is constant (order 0, TAAC), linear (1, TAAC-L) or quadratic (2, TAAC-Q): an action, its velocity and its
+acceleration, in units in which the whole box is 2 wide.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from covey.agent import Decision, Range, SamplePlan
+from covey.agents.trajectory import Trajectories
+from covey.errors import require
+from covey.nn.critics import CriticParams
+from covey.nn.distributions import TanhNormal
+from covey.nn.layers import dense
+from covey.nn.networks import Networks, apply, apply_ensemble, init, init_ensemble
+from covey.nn.normalise import Normalise, Seen
+from covey.nn.optim import Optimiser, polyak
+from covey.nn.returns import compare_through, mean_valid
+from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
+
+
+@dataclass(frozen=True)
+class TAACConfig:
+    """What never changes in a run."""
+
+    networks: Networks = field(default_factory=lambda: Networks(actor_head="tanh_normal"))
+    """The networks: torsos, encoder, heads."""
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    """The optimiser of the actor and the critics."""
+    normalise: Normalise = field(default_factory=Normalise)
+    """Running normalisation of observations and rewards."""
+    num_critics: int = 2
+    """Critics in the ensemble."""
+    embedding: int = 32
+    """Units of the affine layer through which the actor sees each part of the old trajectory."""
+    batch_size: int = 64
+    """Windows per update."""
+    window: int = 4
+    """Steps in a window; 2 gives one-step targets."""
+    target: Literal["expected", "sampled", "alf"] = "expected"
+    """How a target goes on where the behaviour repeated: both possibilities weighted, one of them sampled, or as ALF
+    does it, which is biased and here for comparison."""
+    inverse: bool = True
+    """The actor of TAAC-L and TAAC-Q proposes the next action, not its highest derivative."""
+    max_repeat: int = 0
+    """Most steps that a trajectory may last; 0 means no limit."""
+    advantage_clip: tuple[float, ...] = ()
+    """Limits of q(new) - q(old) in the switch, such as `0 inf`, which makes a switch at least as likely as not."""
+    randomize_first: bool = False
+    """Draw the trajectory before an episode's first step at random in collection; otherwise it is 0."""
+    epsilon: float = 0.0
+    """How often evaluation samples instead of taking the best, for the action and for the switch, each on its own."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advantage_clip", tuple(self.advantage_clip))
+        for name, least in (("num_critics", 1), ("embedding", 1), ("batch_size", 1), ("window", 2), ("max_repeat", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"--agent.{name.replace('_', '-')} must be at least {least}, not {value}.")
+        clip = self.advantage_clip
+        require(
+            not clip or (len(clip) == 2 and clip[0] < clip[1]),
+            f"--agent.advantage-clip takes a lower and an upper limit, such as `0 inf`, not {clip}.",
+        )
+        require(0 <= self.epsilon <= 1, f"--agent.epsilon must lie in [0, 1], not {self.epsilon:g}.")
+        require(
+            self.networks.critic.norm != "batch" and not self.networks.critic.dropout,
+            "TAAC's critics decide at every step, so they have no dropout and no batch normalisation.",
+        )
+
+
+class TAACHyper(NamedTuple):
+    """What tuning may change at any time."""
+
+    actor_lr: Scalar = 3e-4
+    critic_lr: Scalar = 3e-4
+    temperature_lr: Scalar = 3e-4
+    discount: Scalar = 0.99
+    tau: Scalar = 0.005
+    action_temperature: Scalar = 1.0
+    switch_temperature: Scalar = 1.0
+    action_probability: Scalar = 0.1
+    switch_probability: Scalar = 0.05
+    reward_scale: Scalar = 1.0
+
+
+TAAC_SPACE = {
+    "actor_lr": Range(1e-5, 3e-3),
+    "critic_lr": Range(1e-5, 3e-3),
+    "temperature_lr": Range(1e-5, 3e-3),
+    "discount": Range(0.9, 0.999, "one_minus", most=1.0),
+    "tau": Range(1e-3, 5e-2, most=1.0),
+    "action_temperature": Range(0.01, 10.0, least=1e-6),
+    "switch_temperature": Range(0.01, 10.0, least=1e-6),
+    "action_probability": Range(0.03, 0.5, least=1e-6, most=1.0),
+    "switch_probability": Range(0.01, 0.5, least=1e-6, most=1.0 - 1e-6),
+    "reward_scale": Range(0.1, 10.0),
+}
+
+
+class TAACMemory(NamedTuple):
+    """The trajectory that is being followed, [order + 1, A], and for how many steps; 0 before an episode's first."""
+
+    trajectory: Array
+    repeats: Array
+
+
+class Temperatures(NamedTuple):
+    """Logarithms of what learning made of the hyper-parameters of the same names."""
+
+    action: Array
+    switch: Array
+
+
+class TAACState(NamedTuple):
+    """What learning changes."""
+
+    actor: Params
+    critic: CriticParams
+    target_critic: CriticParams
+    temperatures: Temperatures
+    actor_optimiser: optax.OptState
+    critic_optimiser: optax.OptState
+    temperature_optimiser: optax.OptState
+    seen: Seen
+
+
+class TrajectoryActor(nn.Module):
+    """[obs, E(a), E(v), E(u)] -> torso -> head, each E one affine layer of its own."""
+
+    embedding: int
+    actor: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array, trajectory: Array) -> TanhNormal:
+        parts = [dense(self.embedding)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
+        return self.actor(jnp.concatenate([features, *parts], axis=-1))
+
+
+class Choice(NamedTuple):
+    """The old trajectory carried on and the new one; the new one's value, its advantage, and its probability beta_1."""
+
+    old: Array
+    new: Array
+    value: Array
+    advantage: Array
+    beta: Array
+
+
+@dataclass(frozen=True)
+class TAAC:
+    """The agent; `order` says which of the family."""
+
+    config: TAACConfig
+    spec: EnvSpec
+    order: int = 0
+
+    @property
+    def plan(self) -> SamplePlan:
+        return SamplePlan(self.config.batch_size, self.config.window)
+
+    @property
+    def actor(self) -> nn.Module:
+        return TrajectoryActor(self.config.embedding, self.config.networks.actor_module(self.spec))
+
+    @property
+    def critic(self) -> nn.Module:
+        return self.config.networks.critic_module(len(self.weights))
+
+    @property
+    def encoder(self) -> nn.Module:
+        return self.config.networks.encoder_module()
+
+    @property
+    def trajectories(self) -> Trajectories:
+        return Trajectories(self.order, self.config.inverse)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each reward."""
+        return self.spec.reward_weights or (1.0,)
+
+    def init(self, hyper: TAACHyper, key: Key) -> TAACState:
+        key_encoder, key_actor, key_critic = jax.random.split(key, 3)
+        obs = jnp.zeros(self.spec.obs_size)
+        trajectory = jnp.zeros((self.order + 1, self.spec.action_size))
+        encoder = init(self.encoder, key_encoder, obs)
+        features = apply(self.encoder, encoder, obs)
+        actor = init(self.actor, key_actor, features, trajectory)
+        require(
+            isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features, trajectory)), TanhNormal),
+            f"The actor head {self.config.networks.actor_head!r} gives no distribution. TAAC needs one, as "
+            "tanh_normal is.",
+        )
+        ensemble, _ = init_ensemble(self.critic, self.config.num_critics, key_critic, features, trajectory.reshape(-1))
+        critic = CriticParams(encoder, ensemble)
+        temperatures = Temperatures(jnp.zeros(()), jnp.zeros(()))
+        return TAACState(
+            actor=actor,
+            critic=critic,
+            target_critic=critic,
+            temperatures=temperatures,
+            actor_optimiser=self.config.optimiser.init(actor),
+            critic_optimiser=self.config.optimiser.init(critic),
+            temperature_optimiser=Optimiser().init(temperatures),
+            seen=self.config.normalise.init(self.spec.obs_size),
+        )
+
+    def begin(self, state: TAACState, hyper: TAACHyper, key: Key) -> TAACMemory:
+        return TAACMemory(jnp.zeros((self.order + 1, self.spec.action_size)), jnp.zeros((), jnp.int32))
+
+    def act(self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, key: Key, mode: Mode) -> Decision:
+        key_first, key_x, key_switch, key_epsilon = jax.random.split(key, 4)
+        previous = memory.trajectory
+        if self.config.randomize_first and mode != "greedy":
+            anything = jax.random.uniform(key_first, previous.shape, minval=-1.0, maxval=1.0)
+            previous = jnp.where(memory.repeats == 0, anything, previous)
+        shape = (self.spec.action_size,)
+        if mode == "random":
+            x = jax.random.uniform(key_x, shape, minval=-1.0, maxval=1.0)
+            old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
+            switch = jax.random.bernoulli(key_switch)
+        else:
+            features = self._features(state.critic, self.config.normalise.obs(state.seen, obs))
+            policy = apply(self.actor, state.actor, features, previous)
+            sampled, _ = policy.sample(jax.random.normal(key_x, shape))
+            explore = (
+                jnp.ones(2, bool) if mode == "sample" else jax.random.uniform(key_epsilon, (2,)) < self.config.epsilon
+            )
+            choice = self._choice(state, hyper, features, previous, jnp.where(explore[0], sampled, policy.mode()))
+            old, new = choice.old, choice.new
+            switch = jnp.where(explore[1], jax.random.bernoulli(key_switch, choice.beta), choice.advantage > 0)
+        if self.config.max_repeat:
+            switch |= memory.repeats >= self.config.max_repeat
+        trajectory = jnp.where(switch, new, old)
+        extras = {"previous": previous, "trajectory": trajectory, "repeated": 1.0 - switch.astype(jnp.float32)}
+        repeats = jnp.where(switch, 0, memory.repeats) + 1
+        return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
+
+    def observe(self, state: TAACState, hyper: TAACHyper, rollout: Step, key: Key) -> TAACState:
+        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+
+    def update(self, state: TAACState, hyper: TAACHyper, batch: Step, key: Key) -> tuple[TAACState, Metrics]:
+        """One gradient step of everything, all from the parameters before it."""
+        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        key_noise, key_target = jax.random.split(key)
+        noise = jax.random.normal(key_noise, batch.action.shape)
+        actor_state, choice, metrics = self._update_actor(state, hyper, batch, noise)
+        critic_state, critic_metrics = self._update_critic(state, hyper, batch, choice, key_target)
+        return (
+            actor_state._replace(
+                critic=critic_state.critic,
+                critic_optimiser=critic_state.critic_optimiser,
+                target_critic=polyak(state.target_critic, critic_state.critic, hyper.tau),
+            ),
+            metrics | critic_metrics,
+        )
+
+    def _update_actor(
+        self, state: TAACState, hyper: TAACHyper, batch: Step, noise: Array
+    ) -> tuple[TAACState, Choice, Metrics]:
+        """-sg(beta_1) q(new) + alpha log pi at every valid step, and the temperatures towards their entropies."""
+        features, previous = self._features(state.critic, batch.obs), self._trajectories(batch, "previous")
+        alpha = self._temperatures(state, hyper)
+
+        wanted = self.spec.action_size * (jnp.log(2.0) + jnp.log(hyper.action_probability))
+        coin = _bernoulli_entropy(jnp.asarray(hyper.switch_probability))
+
+        def loss(actor: Params) -> tuple[Array, tuple[Choice, Array]]:
+            x, log_prob = apply(self.actor, actor, features, previous).sample(noise)
+            choice = self._choice(state, hyper, features, previous, x)
+            losses = alpha.action * log_prob - choice.beta * choice.value
+            return _mean(losses, batch.valid), (choice, -log_prob)
+
+        (value, (choice, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
+        actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
+        switch_entropy = _bernoulli_entropy(choice.beta)
+        slope = Temperatures(_mean(entropy - wanted, batch.valid), _mean(switch_entropy - coin, batch.valid))
+        temperatures, temperature_optimiser = Optimiser().step(
+            state.temperatures, slope, state.temperature_optimiser, hyper.temperature_lr
+        )
+        state = state._replace(
+            actor=actor,
+            actor_optimiser=optimiser,
+            temperatures=temperatures,
+            temperature_optimiser=temperature_optimiser,
+        )
+        metrics = {
+            "actor_loss": value,
+            "entropy": _mean(entropy, batch.valid),
+            "switch_entropy": _mean(switch_entropy, batch.valid),
+            "action_temperature": alpha.action,
+            "switch_temperature": alpha.switch,
+            "repeat_probability": _mean(1.0 - choice.beta, batch.valid),
+            "repeat_rate": _mean(batch.extras["repeated"][..., 0], batch.valid),
+            "advantage": _mean(choice.advantage, batch.valid),
+        }
+        return state, choice, metrics
+
+    def _update_critic(
+        self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key
+    ) -> tuple[TAACState, Metrics]:
+        """Squared error to the compare-through target at the executed trajectories, all rewards alike."""
+        target, steps = self._target(state, hyper, batch, choice, key)
+        trajectory, valid = self._trajectories(batch, "trajectory")[:, :-1], batch.valid[:, :-1]
+
+        def loss(critic: CriticParams) -> tuple[Array, Array]:
+            values = self._values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
+            error = jnp.mean((values - target[None]) ** 2, axis=-1)
+            return jnp.sum(jax.vmap(lambda e: _mean(e, valid))(error)), values
+
+        (value, values), gradient = jax.value_and_grad(loss, has_aux=True)(state.critic)
+        critic, optimiser = self.config.optimiser.step(state.critic, gradient, state.critic_optimiser, hyper.critic_lr)
+        metrics = {
+            "critic_loss": value,
+            "q_mean": _mean(self._weighted(values[0]), valid),
+            "bootstrap_steps": _mean(steps, valid),
+        }
+        return state._replace(critic=critic, critic_optimiser=optimiser), metrics
+
+    def _target(self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key) -> tuple[Array, Array]:
+        """y [B, T - 1, rewards], and over how many steps each reaches before it bootstraps, in the mean."""
+        features = self._features(state.target_critic, batch.obs)
+        old, new = (self._conservative(state.target_critic, features, t) for t in (choice.old, choice.new))
+        beta = choice.beta[..., None]
+        value = (1.0 - beta) * old + beta * new
+        # Where the behaviour repeated, y is taken with weight `keep`, and `instead` is added.
+        if self.config.target == "expected":
+            keep, instead = 1.0 - beta, beta * new
+        else:
+            keep = 1.0 - jax.random.bernoulli(key, beta).astype(beta.dtype)
+            instead = (1.0 - keep) * (new if self.config.target == "sampled" else value)
+        repeated = (batch.extras["repeated"] * batch.valid[..., None]).at[:, -1].set(0.0) > 0
+        keep, instead = jnp.where(repeated, keep, 0.0), jnp.where(repeated, instead, value)
+        reward = batch.extras["rewards"] if self.spec.rewards else batch.reward[..., None]
+        discount = hyper.discount * (1.0 - batch.terminated[..., None])
+        ones, nothing = jnp.ones_like(discount), jnp.zeros_like(discount)
+        return (
+            compare_through(reward, discount, keep, instead),
+            compare_through(ones, ones, keep, nothing)[..., 0],
+        )
+
+    def _choice(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
+        """The two continuations, compared by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""
+        old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
+        value = self._value(state.critic, features, new)
+        advantage = jax.lax.stop_gradient(value - self._value(state.critic, features, old))
+        if self.config.advantage_clip:
+            advantage = jnp.clip(advantage, *self.config.advantage_clip)
+        return Choice(old, new, value, advantage, jax.nn.sigmoid(advantage / self._temperatures(state, hyper).switch))
+
+    def _temperatures(self, state: TAACState, hyper: TAACHyper) -> Temperatures:
+        action, switch = state.temperatures
+        return Temperatures(hyper.action_temperature * jnp.exp(action), hyper.switch_temperature * jnp.exp(switch))
+
+    def _features(self, critic: CriticParams, obs: Array) -> Array:
+        return apply(self.encoder, critic.encoder, obs)
+
+    def _values(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+        """Q_j of every critic and reward, [critics, ..., rewards]."""
+        flat = trajectory.reshape(*trajectory.shape[:-2], -1)
+        return apply_ensemble(self.critic, critic.ensemble, {}, None, features, flat)
+
+    def _conservative(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+        """The least favourable critic for each reward: the minimum, or the maximum where more is worse."""
+        sign = jnp.where(jnp.asarray(self.weights) < 0, -1.0, 1.0)
+        values = self._values(critic, features, trajectory)
+        sign = sign.reshape((1,) * (values.ndim - 1) + (-1,))
+        return sign[0] * jnp.min(sign * values, axis=0)
+
+    def _value(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+        return self._weighted(self._conservative(critic, features, trajectory))
+
+    def _weighted(self, values: Array) -> Array:
+        return values @ jnp.asarray(self.weights)
+
+    def _trajectories(self, batch: Step, name: str) -> Array:
+        return batch.extras[name].reshape(*batch.reward.shape, self.order + 1, self.spec.action_size)
+
+
+def _mean(x: Array, valid: Array) -> Array:
+    """The mean over the valid steps of all windows."""
+    return mean_valid(x.reshape(-1), valid.reshape(-1))
+
+
+def _bernoulli_entropy(p: Array) -> Array:
+    return -(jax.scipy.special.xlogy(p, p) + jax.scipy.special.xlog1py(1.0 - p, -p))

@@ -1,0 +1,46 @@
+"""Trajectories of actions: constant, along a line, along a parabola."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from covey.types import Array
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """An action, its velocity and its acceleration: [..., order + 1, A], each in [-1, 1], where the box is 2 wide.
+
+    With `inverse` a proposal is the next action, and the derivatives follow from it; without, it is the highest
+    derivative, and the action follows.
+    """
+
+    order: int
+    inverse: bool
+
+    def carry_on(self, trajectory: Array) -> Array:
+        """CONTINUE: the trajectory [..., order + 1, A] one step later."""
+        if self.order == 0:
+            return trajectory
+        a, *rest = jnp.moveaxis(trajectory, -2, 0)
+        if self.order == 2:
+            v, u = rest
+            rest = [_clip(v + 2.0 * u), u]
+        return jnp.stack([_clip(a + 2.0 * rest[0]), *rest], axis=-2)
+
+    def start(self, x: Array, previous: Array) -> Array:
+        """NEW: the trajectory that the actor's proposal x [..., A] begins after `previous`."""
+        a = previous[..., 0, :]
+        if self.inverse or self.order == 0:
+            v = (x - a) / 2.0
+            parts = [x, v, v / 2.0]
+        elif self.order == 1:
+            parts = [_clip(a + 2.0 * x), x]
+        else:
+            v = _clip(2.0 * x)
+            parts = [_clip(a + 2.0 * v), v, x]
+        return jnp.stack(parts[: self.order + 1], axis=-2)
+
+
+def _clip(x: Array) -> Array:
+    return jnp.clip(x, -1.0, 1.0)
