@@ -109,6 +109,15 @@ def learner(
     return run, members * blocks * trainer.iterations * trainer.updates * made.plan.updates
 
 
+def times(learners: dict[str, tuple[Callable[[], Any], int]], rounds: int) -> dict[str, float]:
+    """Seconds per update of each, in turns, the best of the rounds."""
+    best = dict.fromkeys(learners, float("inf"))
+    for _ in range(2 * rounds):
+        for name, (run, updates) in learners.items():
+            best[name] = min(best[name], seconds(run) / updates)
+    return best
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", nargs="+", default=["td3", "sac"])

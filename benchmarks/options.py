@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from benchmarks.learner import learner, seconds
+from benchmarks.learner import learner, times
 from covey.agents import entry
 
 TORSO = {"hidden": [64, 64]}
@@ -63,11 +63,8 @@ def costs(agent: str, names: list[str], rounds: int) -> dict[str, float]:
         name: learner(agent, agent=OPTIONS[name].get("agent"), precision=OPTIONS[name].get("precision", "float32"))
         for name in dict.fromkeys(["plain", *names])
     }
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(rounds):
-        for name, (run, updates) in programs.items():
-            times[name].append(min(seconds(run), seconds(run)) / updates)
-    return {name: min(t) / min(times["plain"]) for name, t in times.items()}
+    taken = times(programs, rounds)
+    return {name: t / taken["plain"] for name, t in taken.items()}
 
 
 def main() -> None:

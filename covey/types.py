@@ -10,6 +10,7 @@ Array = jax.Array
 Key = jax.Array
 Params = Any
 Metrics = dict[str, Array]
+"""Named numbers; a vector is a histogram, the shares of as many equal bins of [0, 1]."""
 Scalar = float | Array
 """A Python float where it is declared, a traced scalar where it is used."""
 

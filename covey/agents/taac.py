@@ -298,6 +298,7 @@ class TAAC:
             "action_temperature": alpha.action,
             "switch_temperature": alpha.switch,
             "repeat_probability": _mean(1.0 - choice.beta, batch.valid),
+            "repeat_probabilities": _shares(1.0 - choice.beta, batch.valid),
             "repeat_rate": _mean(batch.extras["repeated"][..., 0], batch.valid),
             "advantage": _mean(choice.advantage, batch.valid),
         }
@@ -387,6 +388,12 @@ class TAAC:
 def _mean(x: Array, valid: Array) -> Array:
     """The mean over the valid steps of all windows."""
     return mean_valid(x.reshape(-1), valid.reshape(-1))
+
+
+def _shares(p: Array, valid: Array) -> Array:
+    """The shares of the valid steps with a probability in each tenth of [0, 1]."""
+    tenth = jnp.minimum((10.0 * p).astype(jnp.int32), 9)
+    return jnp.stack([_mean((tenth == i).astype(p.dtype), valid) for i in range(10)])
 
 
 def _bernoulli_entropy(p: Array) -> Array:

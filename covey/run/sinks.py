@@ -90,14 +90,27 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         now = time.time()
+        bins = {name: name.partition("[")[0] for name in values if name.endswith("]")}
         for member, writer in enumerate(self.writers):
-            tags = [Summary.Value(tag=name, simple_value=float(value[member])) for name, value in values.items()]
+            of = {name: float(value[member]) for name, value in values.items()}
+            tags = [Summary.Value(tag=name, simple_value=value) for name, value in of.items() if name not in bins]
+            for histogram in dict.fromkeys(bins.values()):
+                shares = [of[name] for name, of_which in bins.items() if of_which == histogram]
+                tags.append(Summary.Value(tag=histogram, histo=_histogram(shares)))
             writer.add_event(Event(wall_time=now, step=step, summary=Summary(value=tags)))
             writer.flush()
 
     def close(self) -> None:
         for writer in self.writers:
             writer.close()
+
+
+def _histogram(shares: list[float]) -> Any:
+    """The shares of equal bins of [0, 1], as TensorBoard draws them."""
+    from tensorboard.compat.proto.summary_pb2 import HistogramProto  # pyright: ignore[reportAttributeAccessIssue]
+
+    limits = [(i + 1) / len(shares) for i in range(len(shares))]
+    return HistogramProto(min=0.0, max=1.0, num=sum(shares), bucket_limit=limits, bucket=shares)
 
 
 def read_metrics(path: Path) -> dict[str, dict[str, list[float]]]:

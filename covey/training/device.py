@@ -60,13 +60,15 @@ class DeviceLoop:
 
         def member_blocks(slot: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
             members, data = carry
-            member = jax.tree.map(lambda x: x[slot], members)
+            member = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), members)
 
             def block(i: Array, carry: tuple[Any, ReplayState]) -> tuple[Any, ReplayState]:
                 return self.trainer.block(*carry, population.block + i, slot, warmup)
 
             member, replay = jax.lax.fori_loop(0, blocks, block, (member, ReplayState(data, written)))
-            return jax.tree.map(lambda all, one: all.at[slot].set(one), members, member), replay.data
+            # Not `at[slot].set`, whose scatters take longer to compile than all else.
+            put = partial(jax.lax.dynamic_update_index_in_dim, index=slot, axis=0)
+            return jax.tree.map(put, members, member), replay.data
 
         carry = (population.members, population.replay.data)
         members, data = jax.lax.fori_loop(0, self.members, member_blocks, carry)

@@ -176,7 +176,7 @@ class Trainer:
             bits, key = x
             batch = self.replay.sample(replay, self.agent.plan, bits, slot)
             agent, metrics = self.agent.update(agent, hyper, batch, key)
-            return agent, jnp.stack([metrics[name] for name in self.metrics])
+            return agent, jnp.concatenate([metrics[name].reshape(-1) for name in sorted(metrics)])
 
         agent, metrics = jax.lax.scan(update, member.agent, (draws.sample, draws.update))
         return member._replace(agent=agent), jnp.mean(metrics, axis=0)
@@ -254,7 +254,7 @@ def make_trainer(
 def _shapes(
     agent: Agent[Any, Any, Any], env: Env, schedules: Any
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The names of the agent's metrics, and the names and sizes of what it stores with a step."""
+    """The names of the agent's metrics, one for each bin of a histogram, and the names and sizes of its extras."""
 
     def probe() -> tuple[Any, Any]:
         key, hyper = jax.random.key(0), initial(schedules)
@@ -272,4 +272,5 @@ def _shapes(
         return agent.update(state, hyper, batch, key)[1], stored
 
     metrics, extras = jax.eval_shape(probe)
-    return tuple(sorted(metrics)), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))
+    names = [f"{name}[{i}]" if x.shape else name for name, x in sorted(metrics.items()) for i in range(x.size)]
+    return tuple(names), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))

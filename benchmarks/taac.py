@@ -1,0 +1,107 @@
+"""TAAC's family beside SAC and TD3 on one task: a table and the learning curves.
+
+    python -m benchmarks.taac [--env mountaincar] [--seeds 5] [--steps 40000] [--only taac sac] [--out FOLDER]
+    python -m benchmarks.taac --cost [--rounds 5]
+
+All have one environment, hidden 64 x 64, batch 64, running normalisation of the observations, 5,000 random steps, and
+else their defaults. On mountaincar rewards are scaled by 0.1, since its one reward is 100. FOLDER gets table.md,
+curves.png and curves.csv; the run folders are in it too.
+
+--cost: the time of one update over SAC's, on as many samples (64 windows of 4 steps, SAC 256 steps), HalfCheetah's
+sizes, hidden 256 x 256, in turns in one process, the best of the rounds.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covey
+from benchmarks.learner import learner, times
+from covey.run.plots import plot_curves
+
+# Columns of the table: the algorithm, and what differs.
+AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "taac": ("taac", {}),
+    "taac-l": ("taac-l", {}),
+    "taac-q": ("taac-q", {}),
+    "taac-sampled": ("taac", {"target": "sampled"}),
+    "taac-alf": ("taac", {"target": "alf"}),
+    "taac-one-step": ("taac", {"window": 2}),
+    "sac": ("sac", {}),
+    "td3": ("td3", {}),
+}
+TORSO = {"hidden": [64, 64]}
+AGENT = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64, "normalise": {"observations": True}}
+HYPER = {"mountaincar": {"reward_scale": 0.1}}
+ENOUGH = {"mountaincar": 92.0, "pendulum": -200.0}
+"""The return that counts as solved."""
+
+
+def row(name: str, run: covey.Run, seeds: int, enough: float) -> str:
+    metrics = run.metrics()
+    returns = np.array(metrics["eval/return"]["value"]).reshape(-1, seeds)
+    steps = np.unique(metrics["eval/return"]["step"])
+    first = [f"{steps[np.argmax(column >= enough)]:,.0f}" if (column >= enough).any() else "-" for column in returns.T]
+    final = ", ".join(f"{value:.0f}" for value in returns[-1])
+    repeated = "-"
+    if "eval/repeated" in metrics:
+        repeated = ", ".join(f"{x:.2f}" for x in metrics["eval/repeated"]["value"][-seeds:])
+    return f"| {name} | {final} | {np.sum(returns[-1] >= enough)} of {seeds} | {', '.join(first)} | {repeated} |"
+
+
+def costs(rounds: int) -> None:
+    taken = times({name: learner(name) for name in ("sac", "taac", "taac-l", "taac-q")}, rounds)
+    for name, seconds in taken.items():
+        print(f"{name:7} {1000 * seconds:6.2f} ms per update, {seconds / taken['sac']:.2f} of SAC's")
+
+
+def table(options: argparse.Namespace) -> None:
+    out = options.out or Path(tempfile.mkdtemp())
+    enough = ENOUGH[options.env]
+    lines = [f"| | return at the end, each seed | {enough:g} or better | first there at step | repeated |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for name in options.only:
+        algorithm, differs = AGENTS[name]
+        run = covey.train(
+            algorithm,
+            env=options.env,
+            steps=options.steps,
+            warmup=5_000,
+            seeds=options.seeds,
+            episodes=20,
+            preset=False,
+            quiet=True,
+            out=out / name,
+            agent=AGENT | differs,
+            hyper=HYPER.get(options.env, {}),
+        )
+        lines.append(row(name, run, options.seeds, enough))
+        print(lines[-1], flush=True)
+    (out / "table.md").write_text("\n".join(lines) + "\n")
+    plot_curves(
+        [out / name for name in options.only], out / "curves.png", title=f"{options.env}, {options.seeds} seeds"
+    )
+    print(f"table and curves: {out}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--env", default="mountaincar", choices=list(ENOUGH))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40_000)
+    parser.add_argument("--only", nargs="+", default=list(AGENTS), choices=list(AGENTS))
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    if options.cost:
+        costs(options.rounds)
+    else:
+        table(options)
+
+
+if __name__ == "__main__":
+    main()
