@@ -18,8 +18,7 @@ from covey.agents.trajectory import Trajectories
 from covey.errors import require
 from covey.nn.critics import CriticParams
 from covey.nn.distributions import TanhNormal
-from covey.nn.layers import dense
-from covey.nn.networks import Networks, apply, apply_ensemble, init, init_ensemble
+from covey.nn.networks import Networks, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Seen
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.returns import compare_through, mean_valid
@@ -129,18 +128,6 @@ class TAACState(NamedTuple):
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
     seen: Seen
-
-
-class TrajectoryActor(nn.Module):
-    """[obs, E(a), E(v), E(u)] -> torso -> head, each E one affine layer of its own."""
-
-    embedding: int
-    actor: nn.Module
-
-    @nn.compact
-    def __call__(self, features: Array, trajectory: Array) -> TanhNormal:
-        parts = [dense(self.embedding)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
-        return self.actor(jnp.concatenate([features, *parts], axis=-1))
 
 
 class Choice(NamedTuple):

@@ -172,6 +172,18 @@ class Actor(nn.Module):
         return self.head(self.torso(self.encoder(obs)))
 
 
+class TrajectoryActor(nn.Module):
+    """[obs, E(a), E(v), E(u)] -> torso -> head, each E one affine layer of its own."""
+
+    embedding: int
+    actor: nn.Module
+
+    @nn.compact
+    def __call__(self, features: Array, trajectory: Array) -> Any:
+        parts = [dense(self.embedding)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
+        return self.actor(jnp.concatenate([features, *parts], axis=-1))
+
+
 class Critic(nn.Module):
     """[encoder(obs), action] -> torso -> head: observation and action meet before the torso."""
 

@@ -68,7 +68,8 @@ def test_shapes_and_dtypes(name):
     assert all(leaf.dtype == jnp.float32 for leaf in (*state, *after, obs, outcome.obs, outcome.reward))
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     assert obs.shape == outcome.obs.shape == (env.spec.obs_size,)
-    assert outcome.reward.shape == outcome.terminated.shape == () and outcome.terminated.dtype == jnp.bool_
+    assert outcome.reward.shape == (len(env.spec.rewards),) * bool(env.spec.rewards)
+    assert outcome.terminated.shape == () and outcome.terminated.dtype == jnp.bool_
     assert env.descriptor(state).shape == (env.spec.descriptor.size,)
     assert env.descriptor(state).dtype == jnp.float32
 
@@ -223,7 +224,8 @@ def test_reacher_kinematics():
         _, outcome = dataclasses.replace(env, dt=0.0).step(state, jnp.array([1.0, -0.5]), KEY)
         np.testing.assert_allclose(outcome.obs[8:], np.array([0.3, 0.4]) - tip, atol=1e-6)
         distance = np.hypot(0.3 - tip[0], 0.4 - tip[1])
-        np.testing.assert_allclose(outcome.reward, -distance - 0.01 * 1.25, atol=1e-6)
+        np.testing.assert_allclose(outcome.reward, [distance, 1.25], atol=1e-6)
+        np.testing.assert_allclose(env.spec.reward(outcome.reward), -distance - 0.01 * 1.25, atol=1e-6)
 
 
 def test_reacher_goals_are_in_reach():
