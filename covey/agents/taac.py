@@ -54,6 +54,8 @@ class TAACConfig:
     """Limits of q(new) - q(old) in the switch, such as `0 inf`, which makes a switch at least as likely as not."""
     randomize_first: bool = False
     """Draw the trajectory before an episode's first step at random in collection; otherwise it is 0."""
+    random_switch: float = 0.1
+    """How often the random actions of the warm-up change."""
     epsilon: float = 0.0
     """How often evaluation samples instead of taking the best, for the action and for the switch, each on its own."""
 
@@ -68,6 +70,7 @@ class TAACConfig:
             f"--agent.advantage-clip takes a lower and an upper limit, such as `0 inf`, not {clip}.",
         )
         require(0 <= self.epsilon <= 1, f"--agent.epsilon must lie in [0, 1], not {self.epsilon:g}.")
+        require(0 < self.random_switch <= 1, f"--agent.random-switch must lie in (0, 1], not {self.random_switch:g}.")
         require(
             self.networks.critic.norm != "batch" and not self.networks.critic.dropout,
             "TAAC's critics decide at every step, so they have no dropout and no batch normalisation.",
@@ -212,7 +215,7 @@ class TAAC:
         if mode == "random":
             x = jax.random.uniform(key_x, shape, minval=-1.0, maxval=1.0)
             old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
-            switch = jax.random.bernoulli(key_switch)
+            switch = jax.random.bernoulli(key_switch, self.config.random_switch)
         else:
             features = self._features(state.critic, self.config.normalise.obs(state.seen, obs))
             policy = apply(self.actor, state.actor, features, previous)

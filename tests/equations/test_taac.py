@@ -323,3 +323,14 @@ def test_first_trajectories_are_zero_or_random_in_collection_alone():
     assert np.all(np.asarray(previous(random, begin, "sample")) != 0)
     later = TAACMemory(begin.trajectory, jnp.ones((), jnp.int32))
     assert not np.any(previous(random, later, "sample"))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_random_actions_of_the_warm_up_change_at_their_rate(rate: float):
+    taac = agent(random_switch=rate)
+    memory = taac.begin(None, HYPER, jax.random.key(0))  # type: ignore[arg-type]
+    keys = jax.random.split(jax.random.key(1), 4000)
+    decisions = jax.vmap(lambda key: taac.act(None, HYPER, memory, jnp.ones(3), key, "random"))(keys)  # type: ignore[arg-type]
+    changed = np.any(np.asarray(decisions.action) != 0.0, axis=-1)
+    np.testing.assert_array_equal(changed, decisions.extras["repeated"] == 0.0)
+    assert abs(changed.mean() - rate) < 0.03
