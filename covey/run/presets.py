@@ -14,6 +14,14 @@ _TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
 _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 
+# A reward of 100 at the end of a long way, and observations of very different widths.
+_MOUNTAIN = {
+    "steps": 40_000,
+    "warmup": 5_000,
+    "agent": _SMALL | {"normalise": {"observations": True}},
+    "hyper": {"reward_scale": 0.1},
+}
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("td3", "pendulum"): {"steps": 10_000, "agent": _NORMED, "hyper": _TD3_NOISY},
     ("td3", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _TD3},
@@ -23,6 +31,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
     ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
+    **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
+    **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 
