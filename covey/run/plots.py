@@ -66,15 +66,14 @@ def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title
 def plot_episode(episode: Episode, out: Path, title: str) -> Path:
     """Draws the actions of an episode over time. Where the policy marks a decision, a strip below shows it."""
     figure, axes = _figure()
-    steps = np.arange(len(episode.actions))
+    edges = np.arange(len(episode.actions) + 1)
     for i, action in enumerate(episode.actions.T):
         label = f"action {i}" if i < MOST_LABELS else None
-        axes.step(steps, action, where="post", color=COLOURS[i % len(COLOURS)], linewidth=1.4, label=label)
+        axes.stairs(action, edges, baseline=None, color=COLOURS[i % len(COLOURS)], linewidth=1.4, label=label)
     low = -1.08
     for name, values in episode.marks.items():
-        axes.fill_between(
-            steps, low, low - 0.12, where=values > 0.5, step="post", color=MARKED, linewidth=0, label=name
-        )
+        marked = [(step, 1) for step in np.flatnonzero(values > 0.5)]
+        axes.broken_barh(marked, (low - 0.12, 0.12), color=MARKED, linewidth=0, label=name)
         low -= 0.16
     axes.set_ylim(low - 0.04, 1.08)
     axes.set_title(title, loc="left", color=INK, fontsize=12)

@@ -43,7 +43,7 @@ def test_commands_in_the_readme(tmp_path: Path, monkeypatch, capsys):
     """In their order, with a tiny network and fewer steps; a later command uses what an earlier one made."""
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^covey ([a-z]+(?: .*?)?)(?: +#.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(commands) == 9
+    assert len(commands) == 10
     for command in commands:
         arguments = shlex.split(command)
         if arguments[0] == "train":
