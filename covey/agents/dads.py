@@ -1,7 +1,7 @@
 """DADS: dynamics-aware discovery of skills (Sharma et al., 2019, arXiv 1907.01657; off-policy, 2020, arXiv 2004.12974).
 
-Skills are rewarded for leading where a model of their dynamics, and of no other skill's, said that they would. The model
-then serves to plan with them: planner.py.
+Skills are rewarded for leading where a model of their dynamics, and of no other skill's, said that they would. That
+model then serves to plan with them: planner.py.
 """
 
 from dataclasses import dataclass, field
@@ -181,7 +181,7 @@ class DADS:
 
         parts = jax.tree.map(lambda x: x.reshape(every, -1, *x.shape[1:]), rewarded)
         sac, sac_metrics = jax.lax.scan(learn, state.sac, (parts, jax.random.split(key_sac, every)))
-        return state._replace(sac=sac), metrics | jax.tree.map(lambda x: jnp.mean(x), sac_metrics)
+        return state._replace(sac=sac), metrics | jax.tree.map(jnp.mean, sac_metrics)
 
     def information(self, state: DADSState, data: Moves, key: Key) -> tuple[Array, Array]:
         """log L - log sum_i exp(clip(log q(z_i) - log q(z))) [rows], and whether no other skill explains it better.
@@ -229,10 +229,15 @@ class DADS:
         if self.config.skills.discrete:
             found["information_share"] = found["information"] / jnp.log(self.config.skills.number)
             found["accuracy"] = mean_valid(right, data.valid)
-        return found | self._prediction(state, paths, 1) | self._prediction(state, paths, HORIZON) | spread(paths, self.spec)
+        return (
+            found
+            | self._prediction(state, paths, 1)
+            | self._prediction(state, paths, HORIZON)
+            | spread(paths, self.spec)
+        )
 
     def _prediction(self, state: DADSState, paths: Paths, horizon: int) -> Metrics:
-        """Root mean squared error of the mean prediction over some steps, and its share of the displacement explained."""
+        """The mean prediction over some steps: its root mean squared error, the share of the displacement explained."""
         horizon = min(horizon, paths.valid.shape[-1])
         where = paths.obs[..., jnp.array(self.skilled.view.descriptor)]
         begin, end, valid = where[:, :, :-horizon], where[:, :, horizon:], paths.valid[..., horizon - 1 :]
@@ -259,7 +264,9 @@ class DADS:
         if self.config.correction:
             now = self._log_prob(state, batch.obs, batch.extras["skill"], batch.action)
             ratio = jnp.exp(now - batch.extras["log_prob"][..., 0]).reshape(-1)
-            weight = jnp.where(data.valid > 0, jnp.clip(ratio, 1.0 / self.config.correction, self.config.correction), 0.0)
+            weight = jnp.where(
+                data.valid > 0, jnp.clip(ratio, 1.0 / self.config.correction, self.config.correction), 0.0
+            )
 
         def loss(dynamics: Params) -> tuple[Array, Array]:
             log_prob = self._mixture(state, dynamics, data.before, data.skill).log_prob(change)

@@ -24,11 +24,11 @@ class SkillMemory(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The newest finished episodes: the skills they ended with [KEPT, K], their returns, and how many there ever were."""
+    """The newest finished episodes: the skills they ended with [KEPT, K], their returns, and how many ever finished."""
 
     skill: Array
     returns: Array
-    count: Array
+    total: Array
 
 
 @dataclass(frozen=True)
@@ -93,30 +93,30 @@ class SkilledSAC:
         if not self.skills.smerl:
             return finished
         ended = (1.0 - rollout.valid).reshape(-1).astype(jnp.int32)
-        order = finished.count + jnp.cumsum(ended) - ended
-        total = finished.count + jnp.sum(ended)
+        order = finished.total + jnp.cumsum(ended) - ended
+        total = finished.total + jnp.sum(ended)
         place = jnp.where((ended > 0) & (order >= total - KEPT), order % KEPT, KEPT)
         skill = rollout.extras["skill"].reshape(-1, self.skills.size)
         return Finished(
             skill=finished.skill.at[place].set(skill, mode="drop"),
             returns=finished.returns.at[place].set(rollout.obs[..., -1].reshape(-1), mode="drop"),
-            count=total,
+            total=total,
         )
 
     def reward(self, finished: Finished, step: Step, information: Array, scale: Scalar) -> Array:
-        """The information [rows] as the reward of each step [...]; with SMERL, r_env + 1[R(z) >= target - margin] scale r_skill.
+        """The information [rows] as the reward of each step [...].
 
-        R(z) is the return of the newest finished episode with that skill, or with the nearest one.
+        With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill: R(z) is the return of the newest finished episode with that skill, or with the nearest one.
         """
         reward = information.reshape(step.reward.shape)
         if not self.skills.smerl:
             return reward
         skill = step.extras["skill"].reshape(-1, 1, self.skills.size)
         distance = jnp.sum((skill - finished.skill[None]) ** 2, axis=-1)
-        age = (finished.count - 1 - jnp.arange(KEPT)) % KEPT
-        known = jnp.arange(KEPT) < finished.count
+        age = (finished.total - 1 - jnp.arange(KEPT)) % KEPT
+        known = jnp.arange(KEPT) < finished.total
         # Equally near ones differ by their age alone.
         rank = jnp.where(known[None], distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
         returns = finished.returns[jnp.argmin(rank, axis=-1)].reshape(reward.shape)
-        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & (finished.count > 0)
+        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & (finished.total > 0)
         return step.reward + jnp.where(good, scale * reward, 0.0)

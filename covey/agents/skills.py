@@ -53,9 +53,7 @@ class Skills:
             value = getattr(self, name)
             require(value >= least, f"--agent.skills.{name.replace('_', '-')} must be at least {least}, not {value}.")
         require(0 <= self.resample <= 1, f"--agent.skills.resample must lie in [0, 1], not {self.resample:g}.")
-        require(
-            self.smerl_margin >= 0, f"--agent.skills.smerl-margin must not be negative, not {self.smerl_margin:g}."
-        )
+        require(self.smerl_margin >= 0, f"--agent.skills.smerl-margin must not be negative, not {self.smerl_margin:g}.")
 
     @property
     def discrete(self) -> bool:
@@ -84,7 +82,7 @@ class Skills:
         return jnp.full(skill.shape[:-1], -self.dimensions * jnp.log(2.0))
 
     def show(self) -> Array:
-        """Skills that stand for all: every discrete one, a grid of two dimensions, or draws that are always the same."""
+        """Skills that stand for all: every discrete one, a grid of one or two dimensions, or draws, always the same."""
         if self.discrete:
             return jnp.eye(self.number)
         if self.dimensions > 2:
@@ -118,9 +116,7 @@ def view(skills: Skills, spec: EnvSpec) -> View:
         )
     else:
         descriptor = _named(chosen, spec)
-    require(
-        len(set(descriptor)) == len(descriptor), f"--agent.skills.descriptor names a coordinate twice: {chosen}."
-    )
+    require(len(set(descriptor)) == len(descriptor), f"--agent.skills.descriptor names a coordinate twice: {chosen}.")
     # Where the position stands: behind the observation, and within it where the environment says so.
     positions = range(shown, shown + own.size) if own and own.is_position else ()
     twins = dict(zip(own.coordinates, positions, strict=True)) if own and own.is_position and own.coordinates else {}
@@ -155,7 +151,7 @@ class Moves(NamedTuple):
 
 
 def moves(chosen: View, step: Step) -> Moves:
-    """The transitions [..., ] of a step as rows. Those that are not valid hold zeros: nothing of them enters anywhere."""
+    """The transitions of a step as rows. Those that are not valid hold zeros: nothing of them enters anywhere."""
     valid = step.valid.reshape(-1)
     where = jnp.array(chosen.descriptor)
 

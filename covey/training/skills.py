@@ -35,9 +35,7 @@ def roll(
 
 
 @partial(jax.jit, static_argnames=("agent", "env", "episodes"))
-def skill_paths(
-    agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int
-) -> Paths:
+def skill_paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Paths:
     """Some episodes of each of the skills that stand for all, from the same start states."""
     return _paths(agent, env, state, hyper, key, episodes)
 
