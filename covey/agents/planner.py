@@ -124,7 +124,7 @@ class Planner:
         return jax.lax.fori_loop(0, rounds, refine, plan)
 
     def _candidates(self, plan: Array, i: Array, key: Key) -> Array:
-        """Plans to try in refinement i, [C, horizon, K]: all sequences, or draws; of continuous skills, near the plan."""
+        """Plans to try in refinement i, [C, horizon, K]: all, or draws; of continuous skills, near the plan."""
         skills, horizon = self.agent.config.skills, self.planning.horizon
         if self.exhaustive:
             each = jnp.meshgrid(*[jnp.arange(skills.number)] * horizon, indexing="ij")

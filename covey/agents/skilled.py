@@ -106,7 +106,8 @@ class SkilledSAC:
     def reward(self, finished: Finished, step: Step, information: Array, scale: Scalar) -> Array:
         """The information [rows] as the reward of each step [...].
 
-        With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill: R(z) is the return of the newest finished episode with that skill, or with the nearest one.
+        With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill, where R(z) is the return of the newest finished
+        episode with that skill, or with the nearest one.
         """
         reward = information.reshape(step.reward.shape)
         if not self.skills.smerl:

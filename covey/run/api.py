@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from covey import envs
+from covey import agents, envs
 from covey.errors import CoveyError, require
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
@@ -151,9 +151,10 @@ class Run:
         return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
 
     def plot(self, path: Path | None = None) -> Path:
-        """The learning curve as PNG, and its numbers as CSV beside it."""
+        """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
+        metric = "skills/information" if agents.entry(self.config.algorithm).skills else "eval/return"
         title = f"{self.config.algorithm} on {self.config.env}"
-        return plot_curves([self.path], path or self.folder.media / "curve.png", title=title)
+        return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
 
     def save_replay(self, path: str | Path | None = None) -> Path:
         """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
