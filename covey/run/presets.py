@@ -13,6 +13,10 @@ _NORMED = {
 _TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
 _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+# Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
+_TORSO = {"hidden": [64, 64]}
+_FALLING = {name: "exponential:0.003:0.0003" for name in ("actor_lr", "critic_lr", "temperature_lr")} | {"tau": 0.02}
+_FALLING_FAR = {name: "exponential:0.002:0.0001" for name in ("actor_lr", "critic_lr", "temperature_lr")}
 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("td3", "pendulum"): {"steps": 10_000, "agent": _NORMED, "hyper": _TD3_NOISY},
@@ -23,6 +27,21 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
     ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
+    ("diayn", "point-free"): {
+        "steps": 20_000,
+        "agent": {"sac": _SMALL, "discriminator": _TORSO},
+        "hyper": {"sac": _FALLING, "discriminator_lr": "exponential:0.002:0.0003"},
+    },
+    # The walls matter, so the dynamics see the position; old data are of other skills, so few are kept.
+    ("dads", "point-free"): {
+        "steps": 20_000,
+        "capacity": 4_000,
+        "agent": {"sac": _SMALL, "dynamics": _TORSO, "learn_variance": True, "omit": 0, "samples": 20},
+        "hyper": {
+            "sac": _FALLING_FAR | {"tau": 0.01, "target_entropy": -2.0},
+            "dynamics_lr": "exponential:0.002:0.0003",
+        },
+    },
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 
