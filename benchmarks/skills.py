@@ -2,7 +2,8 @@
 
     python -m benchmarks.skills [--seeds 3] [--only diayn dads] [--runs FOLDER] [--images FOLDER]
 
-The untrained policy is that of the evaluation before the first step. Figures are those of the first seed.
+The seeds are one program. The untrained policy is that of the evaluation before the first step. Figures are those of
+the first seed.
 """
 
 import argparse
@@ -11,8 +12,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import covey
+import jax
 
+import covey
+from covey.run.checkpoint import Store, restore
+from covey.run.fit import BEST, REPLAY
+from covey.run.program import Program, build
+from covey.run.skills import Planning, can_plan, near, planner, random_plans
+
+GOALS = 20
 CONTINUOUS = {"kind": "continuous"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "diayn": ("diayn", {}),
@@ -30,10 +38,28 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def measured(run: covey.Run) -> dict[str, float]:
-    """The measures of the final policy, and the cells of the untrained one."""
-    found = run.evaluate(episodes=20).skills
-    return found | {"untrained_cells": run.metrics()["skills/cells"]["value"][0]}
+def measured(run: covey.Run) -> list[dict[str, float]]:
+    """The measures of every seed's final policy, the cells of the untrained one, and the planner's success."""
+    columns = {n.removeprefix("skills/"): c for n, c in run.metrics().items() if n.startswith("skills/")}
+    seeds = run.config.seeds
+    found = [{name: column["value"][i - seeds] for name, column in columns.items()} for i in range(seeds)]
+    program = build(run.config)
+    members = final_members(run, program)
+    for i, values in enumerate(found):
+        values["untrained_cells"] = columns["cells"]["value"][i]
+        if can_plan(program):
+            state, hyper = jax.tree.map(lambda x, i=i: x[i], (members.agent, members.hyper))
+            plans = random_plans(planner(program, Planning()), program, state, hyper, GOALS, near(program, None), 0)
+            values["success"] = sum(all(plan.reached) for plan in plans) / GOALS
+    return found
+
+
+def final_members(run: covey.Run, program: Program) -> Any:
+    """All members as the last checkpoint holds them."""
+    arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
+    template = program.template()
+    kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
+    return restore((template.members, template.replay.written, template.block), kept)[0]
 
 
 def main() -> None:
@@ -49,17 +75,15 @@ def main() -> None:
     for task in options.only:
         algorithm, changes = TASKS[task]
         name = task.replace(",", "").replace(" ", "-")
-        for seed in range(options.seeds):
-            out = folder / f"{name}-{seed}"
-            run = covey.train(algorithm, env="point-free", seed=seed, out=out, quiet=True, **(steps | changes))
-            found = measured(run)
-            print(f"| {task} | {seed} | {json.dumps({n: round(x, 3) for n, x in found.items()})} |", flush=True)
-            if seed == 0:
-                run.plot_skills(options.images / f"point-free-{name}.png")
-                (options.images / f"point-free-{name}.csv").unlink()
-            if seed == 0 and task == "dads":
-                run.random_plans(20, options.images / "point-free-dads-plans.png")
-                run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / "point-free-dads-path.png")
+        more = steps | changes | {"seeds": options.seeds, "evaluations": 10}
+        run = covey.train(algorithm, env="point-free", out=folder / name, quiet=True, **more)
+        for seed, values in enumerate(measured(run)):
+            print(f"{task}, seed {seed}: {json.dumps({n: round(x, 3) for n, x in values.items()})}", flush=True)
+        run.plot_skills(options.images / f"point-free-{name}.png")
+        (options.images / f"point-free-{name}.csv").unlink()
+        if task == "dads":
+            run.random_plans(GOALS, options.images / "point-free-dads-plans.png")
+            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / "point-free-dads-path.png")
 
 
 if __name__ == "__main__":

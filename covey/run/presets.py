@@ -15,8 +15,8 @@ _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 # Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
 _TORSO = {"hidden": [64, 64]}
-_FALLING = {name: "exponential:0.003:0.0003" for name in ("actor_lr", "critic_lr", "temperature_lr")} | {"tau": 0.02}
-_FALLING_FAR = {name: "exponential:0.002:0.0001" for name in ("actor_lr", "critic_lr", "temperature_lr")}
+_FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0003") | {"tau": 0.02}
+_FALLING_FAR = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.002:0.0001")
 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("td3", "pendulum"): {"steps": 10_000, "agent": _NORMED, "hyper": _TD3_NOISY},
