@@ -87,8 +87,9 @@ class Skills:
             return jnp.eye(self.number)
         if self.dimensions > 2:
             return self.draw(jax.random.key(0), SHOWN)
-        edge = 1.5 if self.prior == "normal" else 1.0
-        line = jnp.linspace(-edge, edge, GRID if self.dimensions == 2 else SHOWN)
+        count = GRID if self.dimensions == 2 else SHOWN
+        quantiles = (jnp.arange(float(count)) + 0.5) / count
+        line = jax.scipy.special.ndtri(quantiles) if self.prior == "normal" else 2.0 * quantiles - 1.0
         return jnp.stack(jnp.meshgrid(*[line] * self.dimensions, indexing="ij"), axis=-1).reshape(-1, self.dimensions)
 
 
