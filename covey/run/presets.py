@@ -32,13 +32,21 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "agent": {"sac": _SMALL, "discriminator": _TORSO},
         "hyper": {"sac": _FALLING, "discriminator_lr": "exponential:0.002:0.0003"},
     },
-    # The walls matter, so the dynamics see the position; old data are of other skills, so few are kept.
+    # The walls matter, so the dynamics see the position, and a new skill now and then begins anywhere; old data are of
+    # other policies, so few are kept.
     ("dads", "point-free"): {
-        "steps": 20_000,
-        "capacity": 4_000,
-        "agent": {"sac": _SMALL, "dynamics": _TORSO, "learn_variance": True, "omit": 0, "samples": 20},
+        "steps": 25_000,
+        "capacity": 5_000,
+        "agent": {
+            "sac": _SMALL,
+            "dynamics": _TORSO,
+            "learn_variance": True,
+            "omit": 0,
+            "samples": 20,
+            "skills": {"resample": 0.1},
+        },
         "hyper": {
-            "sac": _FALLING_FAR | {"tau": 0.01, "target_entropy": -2.0},
+            "sac": _FALLING_FAR | {"tau": 0.01, "target_entropy": -3.0},
             "dynamics_lr": "exponential:0.002:0.0003",
         },
     },
