@@ -15,7 +15,7 @@ _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 # Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
 _TORSO = {"hidden": [64, 64]}
-_FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0003") | {"tau": 0.02}
+_FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0001") | {"tau": 0.02}
 _FALLING_FAR = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.002:0.0001")
 
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
@@ -27,13 +27,14 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
     ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
+    # Old data are of other policies, so few are kept.
     ("diayn", "point-free"): {
-        "steps": 20_000,
+        "steps": 25_000,
+        "capacity": 5_000,
         "agent": {"sac": _SMALL, "discriminator": _TORSO},
         "hyper": {"sac": _FALLING, "discriminator_lr": "exponential:0.002:0.0003"},
     },
-    # The walls matter, so the dynamics see the position, and a new skill now and then begins anywhere; old data are of
-    # other policies, so few are kept.
+    # The walls matter, so the dynamics see the position, and a new skill now and then begins anywhere.
     ("dads", "point-free"): {
         "steps": 25_000,
         "capacity": 5_000,
