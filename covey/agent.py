@@ -73,10 +73,36 @@ class Agent(Policy[State, Hyper, Memory], Protocol):
         ...
 
 
+class Paths(NamedTuple):
+    """Where skills lead: skills [S, K], observations [S, N, T + 1, ...], and whether each step was made [S, N, T]."""
+
+    skills: Array
+    obs: Array
+    valid: Array
+
+
+class SkillAgent(Agent[State, Hyper, Memory], Protocol):
+    """An agent that learns skills: its memory holds one, and it can be told which."""
+
+    def show_skills(self) -> Array:
+        """Skills [S, K] that stand for all."""
+        ...
+
+    def follow(self, skill: Array) -> Memory:
+        """The memory at the first step of an episode that follows a skill [K]; `greedy` acting keeps it."""
+        ...
+
+    def measure(self, state: State, hyper: Hyper, paths: Paths, key: Key) -> Metrics:
+        """How well the skills differ, and how well they are known, where greedy acting led."""
+        ...
+
+
 class Entry(NamedTuple):
     """An algorithm in the registry: its Config and Hyper types, the ranges to tune, and `make(config, spec)`.
 
     Every hyper-parameter has a range, by its name; within a nested Hyper by its path, as in `sac.actor_lr`.
+    `skills`: it makes a SkillAgent. That is given the descriptor and the return behind each observation, and its last
+    policy counts as the best one, because no reward says which is.
     """
 
     config: Any
@@ -84,3 +110,4 @@ class Entry(NamedTuple):
     space: dict[str, Range]
     make: Any
     summary: str
+    skills: bool = False

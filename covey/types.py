@@ -30,6 +30,8 @@ class Descriptor:
     high: tuple[float, ...]
     is_position: bool = True
     reduce: Literal["mean", "final"] = "final"
+    coordinates: tuple[int, ...] = ()
+    """Which coordinates of the observation tell the same, in the order of `names`; none where it does not show them."""
 
     @property
     def size(self) -> int:
@@ -51,6 +53,13 @@ class EnvSpec:
     """Names of the parts of the reward, if it has several: `Outcome.reward` is then a vector of them."""
     reward_weights: tuple[float, ...] = ()
     """Their weights: the reward is the weighted sum."""
+    described: bool = False
+    """Behind what the environment shows, the observation also holds the descriptor and the episode's return so far."""
+
+    @property
+    def shown_size(self) -> int:
+        """How many numbers of an observation the environment itself shows."""
+        return self.obs_size - self.described * ((self.descriptor.size if self.descriptor else 0) + 1)
 
     def reward(self, parts: Array) -> Array:
         """The reward [...] of its parts [..., rewards]; the reward itself where it has none."""

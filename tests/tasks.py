@@ -9,6 +9,7 @@ import numpy as np
 
 from covey import agents
 from covey.envs.base import Outcome
+from covey.envs.described import Described
 from covey.training.device import DeviceLoop
 from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
@@ -34,6 +35,19 @@ SMALL = {
         "normalise": NORMALISE,
     }
     for name in ("taac", "taac-l", "taac-q")
+}
+_SKILLED = {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE}
+SMALL |= {
+    "diayn": {"sac": _SKILLED, "discriminator": {"hidden": (16,)}, "skills": {"smerl": True, "smerl_target": -1e3}},
+    "dads": {
+        "sac": _SKILLED,
+        "dynamics": {"hidden": (16,)},
+        "samples": 5,
+        "dynamics_every": 2,
+        "correction": 10.0,
+        "learn_variance": True,
+        "skills": {"kind": "continuous", "resample": 0.2, "smerl": True, "smerl_target": -1e3},
+    },
 }
 """Options that make every agent of the registry small; an agent that is not here has its defaults."""
 
@@ -105,6 +119,7 @@ def small_trainer(name: str, env: Any, **options: Any) -> Trainer:
     from covey.run.config import from_json
 
     entry = agents.entry(name)
+    env = Described(env) if entry.skills else env
     agent = entry.make(from_json(entry.config, SMALL.get(name, {}), "agent"), env.spec)
     return make_trainer(agent, env, constant(entry.hyper()), **({"capacity": 1000} | options))
 

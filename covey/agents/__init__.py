@@ -3,6 +3,8 @@
 from functools import partial
 
 from covey.agent import Entry
+from covey.agents.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
+from covey.agents.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
 from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
 from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
@@ -14,6 +16,8 @@ REGISTRY: dict[str, Entry] = {
     "taac": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=0), "learns when to repeat an action"),
     "taac-l": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=1), "and when to go on along a line"),
     "taac-q": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=2), "and when to go on along a parabola"),
+    "diayn": Entry(DIAYNConfig, DIAYNHyper, DIAYN_SPACE, DIAYN, "learns skills that can be told apart", skills=True),
+    "dads": Entry(DADSConfig, DADSHyper, DADS_SPACE, DADS, "learns skills whose effect it can predict", skills=True),
 }
 
 

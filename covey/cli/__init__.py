@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ covey: train continuous-control agents in one compiled JAX program
   covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
   covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
   covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
+  covey skills RUN [--out FILE.png]           the map of a run's skills: where each of them leads
+  covey plan RUN --goal 3,4 --goal -2,1       steer a run's skills from goal to goal, with no further training
   covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
   covey envs                                  the environments
   covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
@@ -205,6 +207,100 @@ def _plot(arguments: list[str]) -> None:
 
 
 @dataclass(frozen=True)
+class SkillsOptions:
+    """Draws where each skill of a run leads, and writes where each episode ended as CSV beside it."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The PNG to write; by default media/skills.png of the run."""
+
+
+def _skills(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = _parse(SkillsOptions, arguments, "covey skills")
+    out = options.out or options.run / "media" / "skills.png"
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    run = load(options.run)
+    with writing(out.parent):
+        run.plot_skills(out)
+    print(f"{out}\n{out.with_suffix('.csv')}")
+
+
+def _plan_options() -> Any:
+    """The options of `covey plan`, of which the planner has some of its own."""
+    from covey.agents.planner import Planning
+
+    @dataclass(frozen=True)
+    class PlanOptions:
+        """Steers the skills of a DADS run from goal to goal, with no further training."""
+
+        run: tyro.conf.Positional[Path]
+        """The run folder."""
+        planning: Planning = field(default_factory=Planning)
+        """How far and how hard to think."""
+        goal: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+        """A goal in the descriptor's coordinates, such as 3,4; several are visited in turn in one episode."""
+        random: int = 0
+        """Instead of --goal: so many episodes with a random goal each."""
+        radius: float | None = None
+        """How near a goal is reached; by default a twentieth of the width of the descriptor's limits."""
+        steps: int = 0
+        """Steps of the episode; by default the environment's own number for each goal."""
+        seed: int = 0
+        """Seed of the start state and of random goals."""
+        out: Path | None = None
+        """The PNG to write; by default media/plan.png of the run. With --goal, a GIF is written beside it."""
+
+    return PlanOptions
+
+
+def _plan(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    # A goal may begin with a minus, which must not look like a flag.
+    options = _parse(_plan_options(), _joined(arguments, "--goal"), "covey plan")
+    out = options.out or options.run / "media" / "plan.png"
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
+    require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
+    run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
+    with writing(out.parent):
+        if options.goal:
+            plans = [run.plan([_numbers(text) for text in options.goal], out, steps=options.steps, **how)]
+        else:
+            plans = run.random_plans(options.random, out, **how)
+    for plan in plans:
+        for goal, step in zip(plan.goals, plan.steps, strict=True):
+            where = ", ".join(f"{x:.2f}" for x in goal)
+            print(f"goal ({where}): {f'reached at step {step}' if step >= 0 else 'not reached'}")
+    reached = [there for plan in plans for there in plan.reached]
+    print(f"{sum(reached)} of {len(reached)} goals reached")
+    print("\n".join(str(out.with_suffix(end)) for end in ([".png", ".gif"] if options.goal else [".png"])))
+
+
+def _joined(arguments: list[str], flag: str) -> list[str]:
+    """`flag value` as `flag=value`."""
+    found = []
+    for argument in arguments:
+        if found and found[-1] == flag:
+            found[-1] = f"{flag}={argument}"
+        else:
+            found.append(argument)
+    return found
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(x) for x in text.split(",")]
+    except ValueError:
+        raise CoveyError(f"--goal must be numbers with commas between them, as in --goal 3,4, not {text!r}.") from None
+
+
+@dataclass(frozen=True)
 class ReplayOptions:
     """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
 
@@ -265,6 +361,8 @@ VERBS = {
     "resume": _resume,
     "eval": _eval,
     "plot": _plot,
+    "skills": _skills,
+    "plan": _plan,
     "replay": _replay,
     "envs": _envs,
     "agents": _agents,

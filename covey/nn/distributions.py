@@ -26,6 +26,13 @@ class TanhNormal(NamedTuple):
         log_normal = -0.5 * (noise**2 + jnp.log(2.0 * jnp.pi)) - self.log_std
         return jnp.tanh(u), jnp.sum(log_normal - log_tanh_slope(u), axis=-1)
 
+    def log_prob(self, action: Array) -> Array:
+        """The log-probability [...] of actions [..., A]; one at the edge of the box counts as just inside it."""
+        u = jnp.arctanh(jnp.clip(action, -1.0 + 1e-6, 1.0 - 1e-6))
+        noise = (u - self.mean) / jnp.exp(self.log_std)
+        log_normal = -0.5 * (noise**2 + jnp.log(2.0 * jnp.pi)) - self.log_std
+        return jnp.sum(log_normal - log_tanh_slope(u), axis=-1)
+
 
 def log_tanh_slope(u: Array) -> Array:
     """log(1 - tanh(u)^2), exact where tanh(u) rounds to 1."""

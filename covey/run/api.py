@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from covey import agents, envs
 from covey.errors import CoveyError, require
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
@@ -23,6 +24,17 @@ from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
 from covey.run.replay_file import open_replay, write_replay
 from covey.run.sinks import finite, read_metrics
+from covey.run.skills import (
+    Plan,
+    Planning,
+    can_plan,
+    draw_plans,
+    draw_skills,
+    near,
+    plan_episode,
+    planner,
+    random_plans,
+)
 from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
@@ -36,12 +48,15 @@ class Evaluation:
 
     mean: Interval
     episodes: Episodes
+    skills: dict[str, float]
+    """What the skills are worth, where there are any."""
 
     def __str__(self) -> str:
         means = {"length": f"{np.mean(self.episodes.length):.0f}"}
         means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.marks.items()}
         found = "".join(f", mean {name} {value}" for name, value in means.items())
-        return f"return {self.mean} over {self.episodes.returns.size} episodes{found}"
+        skills = "".join(f"\n  {name:<18} {value:.3g}" for name, value in self.skills.items())
+        return f"return {self.mean} over {self.episodes.returns.size} episodes{found}{skills}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,7 @@ class Run:
         """The best policy of the run, ready to act."""
         program = build(self.config)
         with hushed():
-            return TrainedPolicy(program.agent, program.env.spec, *self._best(program), seed)
+            return TrainedPolicy(program.agent, envs.make(self.config.env).spec, *self._best(program), seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
@@ -72,7 +87,55 @@ class Run:
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
         found = jax.tree.map(lambda x: x[0], found)
-        return Evaluation(mean_interval(np.asarray(found.returns)), found)
+        skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
+        if program.skills is not None and can_plan(program):
+            plans = self.random_plans(seed=seed)
+            skills["success"] = float(np.mean([all(plan.reached) for plan in plans]))
+        return Evaluation(mean_interval(np.asarray(found.returns)), found, skills)
+
+    def plot_skills(self, path: Path | None = None) -> Path:
+        """The map of the skills: where each leads."""
+        program, title = build(self.config), f"{self.config.algorithm} on {self.config.env}: where skills lead"
+        return draw_skills(program, *self._best(program), path or self.folder.media / "skills.png", title)
+
+    def plan(
+        self,
+        goals: Any,
+        path: Path | None = None,
+        *,
+        planning: Planning | None = None,
+        radius: float | None = None,
+        seed: int = 0,
+        steps: int = 0,
+    ) -> Plan:
+        """One episode past goals [G, D] in turn, steered by the planner, with its figure and its animation."""
+        program = build(self.config)
+        policy, radius = planner(program, planning or Planning()), near(program, radius)
+        goals = np.asarray(goals, np.float64)
+        found, episode = plan_episode(policy, program, *self._best(program), goals, radius, seed, steps)
+        figure = path or self.folder.media / "plan.png"
+        draw_plans(policy, [found], radius, figure, f"{sum(found.reached)} of {len(goals)} goals reached")
+        write_gif(figure.with_suffix(".gif"), program.env, episode)
+        return found
+
+    def random_plans(
+        self,
+        count: int = 20,
+        path: Path | None = None,
+        *,
+        planning: Planning | None = None,
+        radius: float | None = None,
+        seed: int = 0,
+    ) -> list[Plan]:
+        """Episodes of the planner with a random goal each; with a path, their figure too."""
+        program = build(self.config)
+        policy, radius = planner(program, planning or Planning()), near(program, radius)
+        require(count > 0, f"--random must be positive, not {count}.")
+        plans = random_plans(policy, program, *self._best(program), count, radius, seed)
+        if path:
+            reached = sum(all(plan.reached) for plan in plans)
+            draw_plans(policy, plans, radius, path, f"{reached} of {count} random goals reached")
+        return plans
 
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
@@ -88,9 +151,10 @@ class Run:
         return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
 
     def plot(self, path: Path | None = None) -> Path:
-        """The learning curve as PNG, and its numbers as CSV beside it."""
+        """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
+        metric = "skills/information" if agents.entry(self.config.algorithm).skills else "eval/return"
         title = f"{self.config.algorithm} on {self.config.env}"
-        return plot_curves([self.path], path or self.folder.media / "curve.png", title=title)
+        return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
 
     def save_replay(self, path: str | Path | None = None) -> Path:
         """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
@@ -258,6 +322,8 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
     reporter.say(f"animation:      {run.animate()}")
+    if session.program.skills:
+        reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
     share = 100 * writer.seconds / max(writer.elapsed, 1e-9)
     reporter.say(f"{writer.written} checkpoint(s) took {writer.seconds:.1f} s, {share:.1f} % of the time")
@@ -273,6 +339,7 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "lengths": result.episodes.length.tolist(),
         "descriptors": [[finite(x) for x in each] for each in result.episodes.descriptor],
         **{name: [finite(x) for x in values] for name, values in result.episodes.marks.items()},
+        **({"skills": {name: finite(x) for name, x in result.skills.items()}} if result.skills else {}),
     }
 
 

@@ -26,6 +26,8 @@ from covey.training.schedule import at, initial
 
 CHUNK_SECONDS = 1.0
 """Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
+SHOWN_MEASURES = ("information", "accuracy", "explained_10")
+"""What of skills stands in the progress line."""
 BEST, REPLAY, WRITTEN = "best", "replay", "[1]"  # names in a checkpoint
 
 
@@ -101,7 +103,7 @@ class Session:
         with self.reporter.busy("Compiling the training"), hushed():
             self._advance(0, warmup=False)
         with self.reporter.busy("Compiling the evaluation"):
-            found = self._episodes()
+            found, _ = self._episodes(), self._measures()
         if self.block == 0 and not self.metrics.rows.position:
             self._evaluated(found, 0.0)
 
@@ -184,13 +186,18 @@ class Session:
         members, config = self.population.members, self.program.config
         return self.program.evaluate(members.agent, members.hyper, self.program.stream(EVALUATION), config.episodes)
 
+    def _measures(self) -> dict[str, np.ndarray]:
+        return self.program.measure(self.population.members.agent, self.population.members.hyper)
+
     def _evaluated(self, found: Episodes, speed: float) -> None:
         """Writes an evaluation down, and keeps the best policy."""
         intervals = np.array([mean_interval(returns) for returns in found.returns])
         names = ("eval/return", "eval/return_low", "eval/return_high")
         marks = {name: np.mean(x, axis=1) for name, x in found.marks.items()}
         means = {"length": np.mean(found.length, axis=1)} | marks
-        self._write(dict(zip(names, intervals.T, strict=True)) | {f"eval/{name}": x for name, x in means.items()})
+        skills = self._measures()
+        values = dict(zip(names, intervals.T, strict=True)) | {f"eval/{name}": x for name, x in means.items()}
+        self._write(values | {f"skills/{name}": x for name, x in skills.items()})
         for member, episode in np.ndindex(found.returns.shape):
             self.episodes.row(
                 step=self.step,
@@ -204,11 +211,13 @@ class Session:
         self.episodes.flush()
         returns = intervals[:, 0]
         top = int(np.argmax(np.where(np.isfinite(returns), returns, -np.inf)))
-        if np.isfinite(returns[top]) and returns[top] > self.best.value:
+        better = returns[top] > self.best.value or bool(self.program.skills)
+        if np.isfinite(returns[top]) and better:
             members = self.population.members
             everyone = snapshot((members.agent, members.hyper))
             self.best = Best(float(returns[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
-        said = (f"{name} {np.mean(x):.2f}" for name, x in marks.items())
+        shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
+        said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())
         shown = mean_interval(np.asarray(found.returns[0]) if len(returns) == 1 else returns)
         self.reporter.evaluated(self.step, (f"return {shown}", f"best {self.best.value:.1f}", *said), speed)
 

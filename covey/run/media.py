@@ -16,15 +16,16 @@ MARK = (214, 69, 65)
 
 
 class Episode(NamedTuple):
-    """States [T + 1], actions [T, A] in [-1, 1], and what the policy says of each in one number [T]."""
+    """States and observations [T + 1], actions [T, A] in [-1, 1], what the policy says of each in one number [T]."""
 
     states: list[Any]
+    obs: np.ndarray
     actions: np.ndarray
     marks: dict[str, np.ndarray]
 
 
-def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: jax.Array) -> Episode:
-    """One greedy episode, as NumPy."""
+def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: jax.Array, steps: int = 0) -> Episode:
+    """One greedy episode, as NumPy; of a number of steps, or as long as the environment's."""
 
     def begin(key: jax.Array) -> Any:
         key_reset, key_begin = jax.random.split(key)
@@ -36,17 +37,18 @@ def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key:
         decision = policy.act(state, hyper, memory, obs, key_act, "greedy")
         after, outcome = env.step(env_state, decision.action, key_step)
         marks = {name: x for name, x in decision.extras.items() if x.ndim == 0}
-        return (after, outcome.obs, decision.memory), (after, decision.action, marks, outcome.terminated)
+        return (after, outcome.obs, decision.memory), (after, outcome.obs, decision.action, marks, outcome.terminated)
 
     start = begin(key)
-    steps = min(env.spec.episode_length, MOST_FRAMES)
+    steps = steps or min(env.spec.episode_length, MOST_FRAMES)
     with hushed():
         _, found = jax.lax.scan(step, start, jax.random.split(key, steps))
-    states, actions, marks, terminated = jax.device_get(found)
+    states, obs, actions, marks, terminated = jax.device_get(found)
     length = int(np.argmax(terminated)) + 1 if terminated.any() else steps
-    first = jax.device_get(start[0])
+    first, first_obs = jax.device_get(start[:2])
     later = [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-    return Episode([first, *later], actions[:length], {name: x[:length] for name, x in marks.items()})
+    obs = np.concatenate([first_obs[None], obs[:length]])
+    return Episode([first, *later], obs, actions[:length], {name: x[:length] for name, x in marks.items()})
 
 
 def write_gif(path: Path, env: Env, episode: Episode) -> Path:

@@ -54,7 +54,7 @@ def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title
         axes.plot(steps, centre, color=colour, linewidth=1.8, label=folder.name)
     axes.set_title(title or (folders[0].name if len(folders) == 1 else name), loc="left", color=INK, fontsize=12)
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel({"eval/return": "return"}.get(name, name), color=INK)
+    axes.set_ylabel({"eval/return": "return", "skills/information": "information in nats"}.get(name, name), color=INK)
     if len(folders) > 1:
         axes.legend(frameon=False, labelcolor=INK)
     out.parent.mkdir(parents=True, exist_ok=True)

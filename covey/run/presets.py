@@ -13,6 +13,10 @@ _NORMED = {
 _TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
 _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+# Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
+_TORSO = {"hidden": [64, 64]}
+_FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0001") | {"tau": 0.02}
+_FALLING_FAR = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.002:0.0001")
 
 # A reward of 100 at the end of a long way, and observations of very different widths.
 _MOUNTAIN = {
@@ -33,6 +37,30 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
+    # Old data are of other policies, so few are kept.
+    ("diayn", "point-free"): {
+        "steps": 25_000,
+        "capacity": 5_000,
+        "agent": {"sac": _SMALL, "discriminator": _TORSO},
+        "hyper": {"sac": _FALLING, "discriminator_lr": "exponential:0.002:0.0003"},
+    },
+    # The walls matter, so the dynamics see the position, and a new skill now and then begins anywhere.
+    ("dads", "point-free"): {
+        "steps": 25_000,
+        "capacity": 5_000,
+        "agent": {
+            "sac": _SMALL,
+            "dynamics": _TORSO,
+            "learn_variance": True,
+            "omit": 0,
+            "samples": 20,
+            "skills": {"resample": 0.1},
+        },
+        "hyper": {
+            "sac": _FALLING_FAR | {"tau": 0.01, "target_entropy": -3.0},
+            "dynamics_lr": "exponential:0.002:0.0003",
+        },
+    },
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, envs
+from covey.agent import SkillAgent
+from covey.envs.described import Described
 from covey.errors import require
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
@@ -19,12 +21,15 @@ from covey.training.evaluate import Episodes, evaluate
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
+from covey.training.skills import measure
 from covey.training.trainer import make_trainer
 from covey.types import Key
 
 LOGS_PER_EVALUATION = 5
-EVALUATION, FINAL_EVALUATION, ANIMATION = 1, 2, 3
+EVALUATION, FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 1, 2, 3, 4, 5
 """Random streams beside the training's own."""
+SKILL_EPISODES = 8
+"""Episodes of each skill that stands for all, in the measures of skills."""
 STREAMS = 0x5EED_C0DE
 """Their root, far from the seeds that people choose."""
 
@@ -40,6 +45,8 @@ class Program(NamedTuple):
     total: int
     evaluations: tuple[int, ...]
     logs: tuple[int, ...]
+    skills: SkillAgent[Any, Any, Any] | None = None
+    """The agent, if it learns skills."""
 
     @property
     def block_steps(self) -> int:
@@ -92,6 +99,14 @@ class Program(NamedTuple):
         with hushed():
             return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
 
+    def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
+        """What every member's skills are worth, [P] each; nothing where there are none."""
+        if self.skills is None:
+            return {}
+        with hushed():
+            found = measure(self.skills, self.env, agent_states, hypers, self.stream(SKILLS), SKILL_EPISODES)
+            return jax.device_get(found)
+
     def _seeds(self) -> tuple[Any, Key]:
         members = self.config.seeds
         hyper = initial(self.loop.trainer.schedules)
@@ -102,8 +117,10 @@ class Program(NamedTuple):
 def build(config: RunConfig[Any, Any]) -> Program:
     """The program of a resolved configuration; an error where it can't be run."""
     config.check()
-    env = envs.make(config.env)
-    agent = in_precision(agents.entry(config.algorithm).make(config.agent, env.spec), config.precision)
+    env, entry = envs.make(config.env), agents.entry(config.algorithm)
+    env = Described(env) if entry.skills else env
+    made = entry.make(config.agent, env.spec)
+    agent = in_precision(made, config.precision)
     trainer = make_trainer(
         agent,
         env,
@@ -123,7 +140,7 @@ def build(config: RunConfig[Any, Any]) -> Program:
     loop = DeviceLoop(trainer, config.seeds, axis)
     evaluations = _points(total, config.evaluations)
     logs = _points(total, config.evaluations * LOGS_PER_EVALUATION)
-    program = Program(config, agent, env, loop, warmup, total, evaluations, logs)
+    program = Program(config, agent, env, loop, warmup, total, evaluations, logs, made if entry.skills else None)
     if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
         trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
     return program

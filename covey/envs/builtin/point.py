@@ -48,7 +48,9 @@ class Point:
             episode_length=50,
             action_low=(-self.max_speed, -self.max_speed),
             action_high=(self.max_speed, self.max_speed),
-            descriptor=Descriptor(("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena)),
+            descriptor=Descriptor(
+                ("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena), coordinates=(0, 1)
+            ),
             frames_per_second=1.0 / self.dt,
         )
 

@@ -85,7 +85,9 @@ class PointMaze:
             episode_length=200,
             action_low=(-self.max_speed, -self.max_speed),
             action_high=(self.max_speed, self.max_speed),
-            descriptor=Descriptor(("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena)),
+            descriptor=Descriptor(
+                ("x", "y"), low=(-self.arena, -self.arena), high=(self.arena, self.arena), coordinates=(0, 1)
+            ),
             frames_per_second=2.0 / self.dt,
         )
 

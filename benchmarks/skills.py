@@ -1,0 +1,94 @@
+"""What skills are worth: DIAYN and DADS on `point-free` with their presets, several seeds, and the figures of the docs.
+
+    python -m benchmarks.skills [--seed 100] [--seeds 3] [--only diayn dads] [--runs FOLDER] [--images FOLDER]
+
+The seeds are one program. The untrained policy is that of the evaluation before the first step. Figures are those of
+the first seed.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import covey
+from covey.run.checkpoint import Store, restore
+from covey.run.fit import BEST, REPLAY
+from covey.run.program import Program, build
+from covey.run.skills import Planning, can_plan, near, planner, random_plans
+
+GOALS = 20
+CONTINUOUS = {"kind": "continuous"}
+TASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "diayn": ("diayn", {}),
+    "diayn, continuous": ("diayn", {"agent": {"skills": CONTINUOUS}}),
+    "dads": ("dads", {}),
+    "dads, 8 discrete": ("dads", {"agent": {"skills": {"kind": "discrete"}}}),
+    "dads, observation": (
+        "dads",
+        {"agent": {"skills": {"descriptor": ["observation"]}, "sac": {"normalise": {"observations": True}}}},
+    ),
+    "dads, coordinates 0 1": (
+        "dads",
+        {"agent": {"skills": {"descriptor": ["0", "1"]}, "sac": {"normalise": {"observations": True}}}},
+    ),
+}
+
+
+def measured(run: covey.Run) -> list[dict[str, float]]:
+    """The measures of every seed's final policy, the cells of the untrained one, and the planner's success."""
+    columns = {n.removeprefix("skills/"): c for n, c in run.metrics().items() if n.startswith("skills/")}
+    seeds = run.config.seeds
+    found = [{name: column["value"][i - seeds] for name, column in columns.items()} for i in range(seeds)]
+    program = build(run.config)
+    members = final_members(run, program)
+    for i, values in enumerate(found):
+        values["untrained_cells"] = columns["cells"]["value"][i]
+        if can_plan(program):
+            state, hyper = jax.tree.map(lambda x, i=i: x[i], (members.agent, members.hyper))
+            plans = random_plans(planner(program, Planning()), program, state, hyper, GOALS, near(program, None), 0)
+            values["success"] = sum(all(plan.reached) for plan in plans) / GOALS
+    return found
+
+
+def final_members(run: covey.Run, program: Program) -> Any:
+    """All members as the last checkpoint holds them."""
+    arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
+    template = program.template()
+    kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
+    return restore((template.members, template.replay.written, template.block), kept)[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--only", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--runs", type=Path, default=None)
+    parser.add_argument("--images", type=Path, default=Path("docs/images"))
+    options = parser.parse_args()
+    folder = options.runs or Path(tempfile.mkdtemp())
+    steps = {"steps": options.steps} if options.steps else {}
+    for task in options.only:
+        algorithm, changes = TASKS[task]
+        name = task.replace(",", "").replace(" ", "-")
+        more = steps | changes | {"seed": options.seed, "seeds": options.seeds, "evaluations": 10}
+        run = covey.train(algorithm, env="point-free", out=folder / name, quiet=True, **more)
+        for seed, values in enumerate(measured(run)):
+            print(
+                f"{task}, seed {options.seed + seed}: {json.dumps({n: round(x, 3) for n, x in values.items()})}",
+                flush=True,
+            )
+        run.plot_skills(options.images / f"point-free-{name}.png")
+        (options.images / f"point-free-{name}.csv").unlink()
+        if task == "dads":
+            run.random_plans(GOALS, options.images / "point-free-dads-plans.png")
+            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / "point-free-dads-path.png")
+
+
+if __name__ == "__main__":
+    main()

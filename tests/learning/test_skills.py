@@ -1,0 +1,86 @@
+"""Skills are learnt, measured, drawn and planned with: seeded, with thresholds that a broken agent misses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import covey
+from covey.cli import main
+from covey.run.skills import arrivals
+
+BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+SHORT = {"env": "point-free", "steps": 5_000, "evaluations": 2, "episodes": 4, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def dads(tmp_path_factory) -> covey.Run:
+    hyper = {"sac": BRISK | {"target_entropy": -2.0}, "dynamics_lr": 2e-3}
+    return covey.train("dads", out=tmp_path_factory.mktemp("dads") / "run", hyper=hyper, **SHORT)
+
+
+def test_diayn_tells_its_skills_apart(tmp_path: Path, capsys):
+    agent, hyper = {"skills": {"number": 4}}, {"sac": BRISK, "discriminator_lr": 2e-3}
+    run = covey.train("diayn", out=tmp_path / "run", agent=agent, hyper=hyper, **SHORT)
+    metrics = {name.removeprefix("skills/"): column["value"] for name, column in run.metrics().items()}
+    assert metrics["accuracy"][0] < 0.45 and metrics["accuracy"][-1] > 0.7
+    assert metrics["information"][-1] > metrics["information"][0] and np.isfinite(metrics["information_share"]).all()
+    assert metrics["cells"][-1] > 1.5 * metrics["cells"][0]
+    assert (run.path / "media" / "skills.png").exists()
+    rows = (run.path / "media" / "skills.csv").read_text().splitlines()
+    assert rows[0] == "skill0,skill1,skill2,skill3,episode,steps,return,x,y" and len(rows) == 13
+    assert json.loads((run.path / "evaluation" / "final.json").read_text())["skills"]["accuracy"] > 0.7
+    assert main(["plan", str(run.path), "--goal", "1,2"]) == 1
+    assert "diayn learns no dynamics to plan with" in capsys.readouterr().err
+    assert run.policy()(np.zeros(4)).shape == (2,), "it acts on what the environment shows"
+
+
+def test_dads_predicts_its_skills(dads):
+    metrics = {name.removeprefix("skills/"): column["value"] for name, column in dads.metrics().items()}
+    assert metrics["explained_10"][0] < 0.1 and metrics["explained_10"][-1] > 0.4
+    assert metrics["error_1"][-1] < metrics["error_10"][-1]
+    assert metrics["cells"][-1] > 1.5 * metrics["cells"][0]
+
+
+def test_dads_plans_with_its_skills(dads, capsys):
+    assert main(["eval", str(dads.path), "--episodes", "4"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("information", "log_likelihood", "error_1", "error_10", "cells", "success"))
+    out = dads.path / "media" / "there.png"
+    assert main(["plan", str(dads.path), "--goal", "3,4", "--goal", "-2,1", "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("goal (3.00, 4.00): reached") and out.exists() and out.with_suffix(".gif").exists()
+    assert main(["skills", str(dads.path), "--out", str(dads.path / "map.png")]) == 0
+    assert (dads.path / "map.png").exists() and (dads.path / "map.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--goal", "3"], "must have 2 finite numbers (x, y)"),
+        (["--goal", "3,up"], "numbers with commas"),
+        ([], "Give goals"),
+        (["--goal", "1,1", "--random", "3"], "Give goals"),
+        (["--goal", "1,1", "--radius", "-1"], "--radius must be positive"),
+        (["--goal", "1,1", "--out", "plan.jpg"], "must name a PNG"),
+    ],
+)
+def test_wrong_plans(dads, arguments, says, capsys):
+    assert main(["plan", str(dads.path), *arguments]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_arrivals():
+    path = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
+    assert arrivals(path, np.array([[2.0, 0.1], [1.0, 0.0], [9.0, 0.0], [1.0, 0.0]]), 0.2) == [2, 3, -1, -1]
+    assert arrivals(path, np.array([[1.0, 0.0], [0.0, 0.0]]), 0.2) == [1, -1]
+
+
+def test_errors_before_anything_is_trained(tmp_path: Path, capsys):
+    wrong = ["train", "dads", "--env", "point-free", "--out", str(tmp_path / "run"), "--agent.skills.descriptor"]
+    assert main([*wrong, "z"]) == 1
+    assert "coordinate of the descriptor called 'z'" in capsys.readouterr().err
+    assert main([*wrong, "9"]) == 1
+    assert "coordinate 9 of an observation that has 4" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
