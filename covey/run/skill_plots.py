@@ -135,5 +135,5 @@ def _key(figure: Any, axes: Any, skills: np.ndarray, colours: list[Any]) -> None
 
 def _saved(figure: Any, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=130)
+    figure.savefig(out, dpi=130, bbox_inches="tight")  # with what stands beside the axes
     return out

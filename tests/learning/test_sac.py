@@ -25,20 +25,20 @@ TASKS: dict[str, tuple[int, float, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_three_seeds_learn(task: str, tmp_path: Path):
+def test_two_seeds_learn(task: str, tmp_path: Path):
     steps, threshold, options = TASKS[task]
     run = covey.train(
         "sac",
         env=task.split(maxsplit=1)[0],
         steps=steps,
-        seeds=3,
+        seeds=2,
         evaluations=10,
         preset=False,
         out=tmp_path / "run",
         quiet=True,
         **options,
     )
-    returns = np.array(run.metrics()["eval/return"]["value"]).reshape(-1, 3)
+    returns = np.array(run.metrics()["eval/return"]["value"]).reshape(-1, 2)
     room = 0.5 * abs(threshold)
     assert returns[0].max() < threshold - room, "an untrained policy must fail"
     assert np.all(returns.max(axis=0) >= threshold), returns.max(axis=0)

@@ -24,7 +24,7 @@ TASKS: dict[str, tuple[str, str, int, float, dict[str, Any]]] = {
             "warmup": 5_000,
         },
     ),
-    "a parabola": ("taac-q", "pendulum", 6_000, -200.0, {"agent": SMALL, "hyper": QUICK}),
+    "a parabola": ("taac-q", "pendulum", 4_000, -200.0, {"agent": SMALL, "hyper": QUICK}),
 }
 
 
