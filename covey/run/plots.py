@@ -87,19 +87,27 @@ def plot_episode(episode: Episode, out: Path, title: str) -> Path:
     return out
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure(width: float, height: float) -> tuple[Any, Any]:
+    """A figure and its axes, in the colours of all pictures."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained", facecolor=BACKGROUND)
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.grid(color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GRID)
+    axes.spines[:].set_color(GRID)
     axes.tick_params(colors=INK, length=0)
+    return figure, axes
+
+
+def _figure() -> tuple[Any, Any]:
+    """For curves over steps."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    figure, axes = new_figure(7.2, 4.2)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"))
     return figure, axes

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from covey.run.plots import BACKGROUND, GRID, INK, MARKED
+from covey.run.plots import GRID, INK, MARKED, new_figure
 from covey.types import Descriptor
 
 PATH = "#0b6e99"
@@ -21,7 +21,7 @@ def plot_skills(
     One coordinate is drawn over time, of more the first two. Continuous skills have the colour of their direction,
     paler towards the middle.
     """
-    figure, axes = _square()
+    figure, axes = new_figure(6.4, 5.4)
     discrete = bool(np.isin(skills, (0.0, 1.0)).all() and (skills.sum(axis=1) == 1.0).all())
     colours = _hues(len(skills)) if discrete else [_direction(skill) for skill in skills]
     for s, colour in enumerate(colours):
@@ -58,7 +58,7 @@ def plot_plan(
     """Draws paths and their goals, filled where they were reached."""
     from matplotlib.patches import Circle
 
-    figure, axes = _square()
+    figure, axes = new_figure(6.4, 5.4)
     for plan in plans:
         path = plan.path
         x, y = (np.arange(len(path)), path[:, 0]) if path.shape[1] == 1 else path.T[:2]
@@ -79,21 +79,6 @@ def plot_plan(
         _frame(axes, own)
     axes.set_title(title, loc="left", color=INK, fontsize=12)
     return _saved(figure, out)
-
-
-def _square() -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 5.4), layout="constrained", facecolor=BACKGROUND)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.grid(color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in axes.spines.values():
-        side.set_color(GRID)
-    axes.tick_params(colors=INK, length=0)
-    return figure, axes
 
 
 def _frame(axes: Any, own: Descriptor) -> None:
