@@ -15,14 +15,15 @@ if "jax" not in sys.modules:
 if TYPE_CHECKING:
     from covey.errors import CoveyError
     from covey.register import register_actor_head, register_agent, register_critic_head, register_env, register_torso
-    from covey.run.api import Run, load, train
+    from covey.run.api import Run, evolve, load, train
 
-_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.api", "load": "covey.run.api", "train": "covey.run.api"}
+_HOME = {"CoveyError": "covey.errors"} | dict.fromkeys(("Run", "evolve", "load", "train"), "covey.run.api")
 
 __all__ = [
     "CoveyError",
     "Run",
     "__version__",
+    "evolve",
     "load",
     "register_actor_head",
     "register_agent",

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from covey.types import Array, Key, Metrics, Mode, Step
 
+Scale = Literal["linear", "log", "one_minus"]
+
 State = TypeVar("State")
 Hyper = TypeVar("Hyper", contravariant=True)  # noqa: PLC0105  (the name is the concept)
 Memory = TypeVar("Memory")
@@ -32,14 +34,16 @@ class Decision(NamedTuple):
 class Range(NamedTuple):
     """Where a hyper-parameter is searched, and between which values it makes sense at all.
 
-    `one_minus` is logarithmic in 1 - value, as a discount wants.
+    `one_minus` is logarithmic in 1 - value, as a discount wants. What is not `searched` stays as configured, unless the
+    user asks: what was learnt at one scale of rewards, for one, is wrong at another.
     """
 
     low: float
     high: float
-    scale: Literal["linear", "log", "one_minus"] = "log"
+    scale: Scale = "log"
     least: float = 0.0
     most: float = float("inf")
+    searched: bool = True
 
 
 class Policy(Protocol[State, Hyper, Memory]):

@@ -95,21 +95,33 @@ class Replay:
         data = jax.lax.dynamic_update_slice(state.data, block[None], start)
         return ReplayState(data, state.written + block.shape[0])
 
-    def sample(self, state: ReplayState, plan: SamplePlan, bits: Array, slot: Array | int = 0) -> Step:
-        """Windows [B, T] whose starts are uniform over the stored records, from random bits [B] (uint32).
+    def sample(self, state: ReplayState, plan: SamplePlan, bits: Array, slot: Array | int | None = 0) -> Step:
+        """Windows [B, T] whose starts are uniform over a slot's stored records, from random bits [B] (uint32).
 
-        A start that closes an episode is returned with `valid` 0, and a window stops being valid where its episode
-        ends. No window reaches past the newest record.
+        Without a slot, over those of all slots. A start that closes an episode is returned with `valid` 0, and a window
+        stops being valid where its episode ends. No window reaches past the newest record.
         """
         size = jnp.minimum(state.written, self.rows)
-        starts = (size - plan.window) * self.streams
-        index = (bits % starts.astype(jnp.uint32)).astype(jnp.int32)
+        starts = ((size - plan.window) * self.streams).astype(jnp.uint32)
+        if slot is None:
+            slot = (bits // starts % len(state.data)).astype(jnp.int32)[:, None]
+        index = (bits % starts).astype(jnp.int32)
         row, stream = index // self.streams, index % self.streams
         offsets = jnp.arange(plan.window + 1, dtype=jnp.int32)
         row = (state.written - size + row[:, None] + offsets[None]) % self.rows
         flat = state.data.reshape(-1, self.width)
         place = (slot * self.rows + row) * self.streams + stream[:, None]
         return self._step(flat.at[place].get(mode="promise_in_bounds"))
+
+    def cleanse(self, data: Array) -> Array:
+        """Data [slots, rows, streams, width] in which records that are not finite are no part of any transition.
+
+        They and the ones before them are made to close an episode, so that nothing starts or goes on there.
+        """
+        bad = ~jnp.all(jnp.isfinite(data), axis=-1, keepdims=True)
+        last = jnp.zeros(self.width, bool).at[self.columns["last"]].set(True)
+        closed = jnp.where((bad | jnp.roll(bad, -1, axis=1)) & last[None, None, None], 1.0, data)
+        return jnp.where(bad & ~last[None, None, None], 0.0, closed)
 
     def records(self, rows: Array) -> Record:
         """Rows [..., width] as records."""

@@ -76,7 +76,7 @@ class DADSHyper(NamedTuple):
 
 DADS_SPACE = {f"sac.{name}": space for name, space in SAC_SPACE.items()} | {
     "dynamics_lr": Range(1e-5, 3e-3),
-    "smerl_scale": Range(0.1, 10.0),
+    "smerl_scale": Range(0.1, 10.0, searched=False),
 }
 
 

@@ -49,7 +49,7 @@ class DIAYNHyper(NamedTuple):
 
 DIAYN_SPACE = {f"sac.{name}": space for name, space in SAC_SPACE.items()} | {
     "discriminator_lr": Range(1e-5, 3e-3),
-    "smerl_scale": Range(0.1, 10.0),
+    "smerl_scale": Range(0.1, 10.0, searched=False),
 }
 
 

@@ -67,7 +67,7 @@ SAC_SPACE = {
     "tau": Range(1e-3, 5e-2, most=1.0),
     "temperature": Range(0.01, 10.0, least=1e-6),
     "target_entropy": Range(-2.0, 0.0, "linear", least=float("-inf")),
-    "reward_scale": Range(0.1, 10.0),
+    "reward_scale": Range(0.1, 10.0, searched=False),
 }
 
 

@@ -102,7 +102,7 @@ TAAC_SPACE = {
     "switch_temperature": Range(0.01, 10.0, least=1e-6),
     "action_probability": Range(0.03, 0.5, least=1e-6, most=1.0),
     "switch_probability": Range(0.01, 0.5, least=1e-6, most=1.0 - 1e-6),
-    "reward_scale": Range(0.1, 10.0),
+    "reward_scale": Range(0.1, 10.0, searched=False),
 }
 
 

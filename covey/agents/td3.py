@@ -66,7 +66,7 @@ TD3_SPACE = {
     "exploration_noise": Range(0.02, 0.5),
     "target_noise": Range(0.05, 0.5),
     "target_noise_clip": Range(0.1, 1.0, "linear"),
-    "reward_scale": Range(0.1, 10.0),
+    "reward_scale": Range(0.1, 10.0, searched=False),
 }
 
 

@@ -3,9 +3,9 @@
 import importlib
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,6 +15,7 @@ USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
 
   covey train AGENT [--env ENV] [options]     train; --help lists every option of that agent
+  covey evolve AGENT [--members N] [options]  train a population, and tune its hyper-parameters meanwhile
   covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
   covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
   covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
@@ -33,6 +34,10 @@ Besides the options below: --out FOLDER is the run folder (by default the first 
 holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --preset off starts from
 the plain defaults instead of those for this agent and --env (`covey presets` lists them, and they are shown below),
 --plugin MODULE imports a module of yours first."""
+EVOLVE = """\
+Trains a population, whose worst members now and then become varied copies of the best. Besides the options below, those
+of `covey train` (--out, --config, --preset, --plugin), and for a job of several processes, each started with the same
+options, --coordinator HOST:PORT --processes N --process I (or --coordinator auto under Slurm and Kubernetes)."""
 RESUME = """\
 Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
 --checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values."""
@@ -110,8 +115,7 @@ def _parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
 
 def _train(arguments: list[str]) -> None:
     from covey.run.api import start
-    from covey.run.config import config_type, default_config, load_config
-    from covey.run.presets import preset_config
+    from covey.run.config import config_type
     from covey.run.progress import Reporter
 
     if arguments[:1] in (["-h"], ["--help"]):
@@ -119,6 +123,55 @@ def _train(arguments: list[str]) -> None:
         _agents([])
         return
     name, arguments = _first(arguments, "an agent", "covey train td3 --env pendulum")
+    default, out, presets, arguments = _beginning(name, arguments)
+    config = _parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
+    start(config, out, Reporter(), presets)
+
+
+def _evolve(arguments: list[str]) -> None:
+    from covey.population.evolve import PBT
+    from covey.run.api import start
+    from covey.run.config import config_type, space_text
+    from covey.run.devices import crew_of
+    from covey.run.progress import Reporter
+
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
+        _agents([])
+        return
+    name, arguments = _first(arguments, "an agent", "covey evolve sac --env pendulum --members 8")
+    job, arguments = _job(arguments)
+    default, out, presets, arguments = _beginning(name, arguments)
+    options = evolve_options(config_type(name), default, default.pbt or PBT(), default.space or space_text(name))
+    given = _parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
+    require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
+    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space)
+    crew = crew_of(*job)
+    start(config, out, Reporter(quiet=crew.index > 0), presets, crew)
+
+
+def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
+    """The options of `covey evolve`: those of a run, how many members, how they are tuned, and where."""
+    number, how, where = run.seeds if run.pbt else 8, type(pbt), type(space)
+
+    @dataclass(frozen=True)
+    class EvolveOptions:
+        run: Annotated[kind, tyro.conf.arg(name="")] = field(default_factory=lambda: run)  # type: ignore[valid-type]
+        members: int = number
+        """Members of the population; member i has the seed + i."""
+        pbt: how = field(default_factory=lambda: pbt)  # type: ignore[valid-type]
+        """How they are tuned."""
+        space: where = field(default_factory=lambda: space)  # type: ignore[valid-type]
+        """Where each hyper-parameter is searched: LOW:HIGH[:SCALE], SCALE one of log, linear, one_minus; or off."""
+
+    return EvolveOptions
+
+
+def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool, list[str]]:
+    """What a new run starts from: configuration, folder, whether it is a preset; and the arguments that remain."""
+    from covey.run.config import default_config, load_config
+    from covey.run.presets import preset_config
+
     file, arguments = _take(arguments, "--config")
     out, arguments = _take(arguments, "--out")
     preset, arguments = _take(arguments, "--preset")
@@ -130,8 +183,19 @@ def _train(arguments: list[str]) -> None:
     else:
         default = preset_config(name, **_environment(arguments)) if presets else default_config(name)
     require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
-    config = _parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
-    start(config, Path(out) if out else None, Reporter(), presets)
+    return default, Path(out) if out else None, presets, arguments
+
+
+def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None], list[str]]:
+    """The flags that say which process of which job this is, and the arguments that remain."""
+    coordinator, arguments = _take(arguments, "--coordinator")
+    numbers = []
+    for flag in ("--processes", "--process"):
+        text, arguments = _take(arguments, flag)
+        require(text is None or text.isdigit(), f"{flag} must be a whole number, not {text}.")
+        require(text is None or coordinator is not None, f"{flag} needs --coordinator HOST:PORT.")
+        numbers.append(None if text is None else int(text))
+    return (coordinator, numbers[0], numbers[1]), arguments
 
 
 def _environment(arguments: list[str]) -> dict[str, str]:
@@ -146,13 +210,16 @@ def _environment(arguments: list[str]) -> dict[str, str]:
 def _resume(arguments: list[str]) -> None:
     from covey.run.api import load, resume
     from covey.run.config import config_type
+    from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
     path, arguments = _first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
+    job, arguments = _job(arguments)
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = _parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
-    resume(Path(path), new, Reporter())
+    crew = crew_of(*job)
+    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew)
 
 
 @dataclass(frozen=True)
@@ -358,6 +425,7 @@ def _presets(arguments: list[str]) -> None:
 
 VERBS = {
     "train": _train,
+    "evolve": _evolve,
     "resume": _resume,
     "eval": _eval,
     "plot": _plot,

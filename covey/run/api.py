@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import numpy as np
 
 from covey import agents, envs
 from covey.errors import CoveyError, require
+from covey.population.crew import Alone, Crew
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig, default_config
+from covey.run.devices import use_devices
 from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import Episode, record, write_gif
@@ -39,7 +43,8 @@ from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
-RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper")
+ALONE, MOST_PATH = Alone(), 4096
+RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper", "devices")
 
 
 @dataclass(frozen=True)
@@ -70,20 +75,25 @@ class Run:
     def path(self) -> Path:
         return self.folder.path
 
+    @property
+    def program(self) -> Program:
+        """The program of a single policy of the run."""
+        return build(dataclasses.replace(self.config, seeds=1, pbt=None, devices=1))
+
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Every logged number: name -> step, wall, member, value."""
         return read_metrics(self.folder.metrics)
 
     def policy(self, seed: int = 0) -> TrainedPolicy:
         """The best policy of the run, ready to act."""
-        program = build(self.config)
+        program = self.program
         with hushed():
             return TrainedPolicy(program.agent, envs.make(self.config.env).spec, *self._best(program), seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
         require(episodes > 0, f"--episodes must be positive, not {episodes}.")
-        program = build(self.config)
+        program = self.program
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
         found = jax.tree.map(lambda x: x[0], found)
@@ -95,7 +105,7 @@ class Run:
 
     def plot_skills(self, path: Path | None = None) -> Path:
         """The map of the skills: where each leads."""
-        program, title = build(self.config), f"{self.config.algorithm} on {self.config.env}: where skills lead"
+        program, title = self.program, f"{self.config.algorithm} on {self.config.env}: where skills lead"
         return draw_skills(program, *self._best(program), path or self.folder.media / "skills.png", title)
 
     def plan(
@@ -109,7 +119,7 @@ class Run:
         steps: int = 0,
     ) -> Plan:
         """One episode past goals [G, D] in turn, steered by the planner, with its figure and its animation."""
-        program = build(self.config)
+        program = self.program
         policy, radius = planner(program, planning or Planning()), near(program, radius)
         goals = np.asarray(goals, np.float64)
         found, episode = plan_episode(policy, program, *self._best(program), goals, radius, seed, steps)
@@ -128,7 +138,7 @@ class Run:
         seed: int = 0,
     ) -> list[Plan]:
         """Episodes of the planner with a random goal each; with a path, their figure too."""
-        program = build(self.config)
+        program = self.program
         policy, radius = planner(program, planning or Planning()), near(program, radius)
         require(count > 0, f"--random must be positive, not {count}.")
         plans = random_plans(policy, program, *self._best(program), count, radius, seed)
@@ -139,13 +149,13 @@ class Run:
 
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
-        program = build(self.config)
+        program = self.program
         return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program))
 
     def plot_episode(self, path: Path | None = None) -> Path:
         """The actions over time of the episode that `animate` shows, with what the policy says of each."""
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
-        return plot_episode(self._episode(build(self.config)), path or self.folder.media / "episode.png", title)
+        return plot_episode(self._episode(self.program), path or self.folder.media / "episode.png", title)
 
     def _episode(self, program: Program) -> Episode:
         return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
@@ -209,6 +219,23 @@ def train(
     return start(config, Path(out) if out else None, Reporter(quiet), preset)
 
 
+def evolve(
+    algorithm: str,
+    *,
+    members: int = 8,
+    pbt: dict[str, Any] | None = None,
+    space: dict[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    """Trains a population and tunes its hyper-parameters meanwhile. The options are those of `train`, and
+
+    `pbt`, such as {"bottom": 0.5}; `space`, ranges that differ from the algorithm's own, such as
+    {"actor_lr": "1e-5:1e-2", "tau": "off"}. The best member is the run's policy.
+    """
+    require("seeds" not in options, "evolve takes `members`, not `seeds`.")
+    return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, **options)
+
+
 def load(path: str | Path) -> Run:
     """The run in a folder."""
     use_cache()
@@ -216,41 +243,65 @@ def load(path: str | Path) -> Run:
     return Run(folder, folder.load_config())
 
 
-def start(config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, preset: bool = False) -> Run:
+def start(
+    config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, preset: bool = False, crew: Crew = ALONE
+) -> Run:
     """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with.
 
     `preset` says that the configuration began with a preset, which is then named.
     """
     use_cache()
+    use_devices(config, crew.count)
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     config = config.resolved()
-    program = build(config)
+    program = build(config, crew)
     if config.replay:
         program.loaded_rows(open_replay(Path(config.replay)))
-    folder = RunFolder(out) if out else new_folder(config)
-    if folder.config.exists():
-        differing = _differences(folder.load_config(), config)
-        require(
-            not differing,
-            f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another --out, or go on "
-            f"with that run with `covey resume {folder.path}`.",
-        )
-    else:
-        folder.create(config)
-    with folder.lock():
+    folder = _agreed(RunFolder(out) if out else new_folder(config), crew)
+    with _one_at_a_time(crew):
+        if folder.config.exists():
+            differing = _differences(folder.load_config(), config)
+            require(
+                not differing,
+                f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another --out, or go "
+                f"on with that run with `covey resume {folder.path}`.",
+            )
+        else:
+            folder.create(config)
+    with folder.lock(crew.index):
         return _fit(program, folder, reporter, chosen)
 
 
-def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter) -> Run:
+def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter, crew: Crew = ALONE) -> Run:
     """Goes on with a run from its newest checkpoint, with another configuration if one is given."""
     use_cache()
     folder = RunFolder(path)
-    folder.load_config()
-    with folder.lock():
-        return _fit(_changed_program(folder, config), folder, reporter)
+    use_devices(config or folder.load_config(), crew.count)
+    with folder.lock(crew.index):
+        with _one_at_a_time(crew):
+            program = _changed_program(folder, config, crew)
+        return _fit(program, folder, reporter)
 
 
-def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> Program:
+def _agreed(folder: RunFolder, crew: Crew) -> RunFolder:
+    """The folder that the first process of a job has chosen."""
+    name = str(folder.path.absolute() if crew.count > 1 else folder.path).encode()
+    require(len(name) <= MOST_PATH, f"The path of the run folder is longer than {MOST_PATH} bytes.")
+    message = np.frombuffer(name.ljust(MOST_PATH, b"\0"), np.uint8)[None]
+    return RunFolder(Path(crew.gather(message)[0].tobytes().rstrip(b"\0").decode()))
+
+
+@contextmanager
+def _one_at_a_time(crew: Crew) -> Iterator[None]:
+    """Lets the first process of a job do something to the folder before the others do."""
+    if crew.index > 0:
+        crew.agree(False)
+    yield
+    if crew.index == 0:
+        crew.agree(False)
+
+
+def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, crew: Crew) -> Program:
     """The program of a run that goes on, after writing down what is to be another way from here on."""
     old = folder.load_config()
     new = dataclasses.replace(config, capacity=old.capacity).resolved() if config else old
@@ -261,7 +312,7 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None) -> P
         f"{_listed(forbidden)}: that can't change within a run. What can: {', '.join(RESUMABLE)}. For another value, "
         "start another run.",
     )
-    program = build(new)
+    program = build(new, crew)
     step = max(Store(folder.checkpoints, "step").steps(), default=0)
     require(
         new.steps >= old.steps or program.total * program.block_steps >= step,
@@ -282,8 +333,9 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter, preset: str = 
     try:
         with session.stoppable():
             session.run()
-            with writing(folder.path):
-                _finish(run, session, reporter)
+            if program.crew.index == 0:
+                with writing(folder.path):
+                    _finish(run, session, reporter)
     except KeyboardInterrupt:
         saved = session.states.steps()
         what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
@@ -294,12 +346,8 @@ def _fit(program: Program, folder: RunFolder, reporter: Reporter, preset: str = 
 
 def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:
     config = program.config
-    device = jax.devices()[0]
-    how = {"map": "in turn", "vmap": "in lock-step"}[program.loop.axis]
-    last = config.seed + config.seeds - 1
-    who = f"seed {last}" if config.seeds == 1 else f"seeds {config.seed} to {last} {how}"
     steps = program.total * program.block_steps
-    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, {who}, on {device.platform}")
+    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, {_who(program)}")
     reporter.say(
         f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
@@ -310,7 +358,28 @@ def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: 
     reporter.say(f"  agent: {', '.join(chosen) or 'all defaults'}")
     hyper = ", ".join(f"{name} {value}" for name, value in flat(dataclasses.asdict(config.hyper)).items())
     reporter.say(f"  hyper-parameters: {hyper}")
+    if config.pbt:
+        ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
+        number, replaced = len(program.generations), round(config.pbt.bottom * config.seeds)
+        reporter.say(f"  tuned: {ranges or 'nothing'}")
+        reporter.say(
+            f"  {number} generations, one every {config.pbt.interval:,} steps; in each, the {replaced} worst by "
+            f"{program.fitness} copy one of the {max(1, round(config.pbt.top * config.seeds))} best"
+        )
     reporter.say(f"  run folder: {folder.path}")
+
+
+def _who(program: Program) -> str:
+    """The members, and what they run on."""
+    config, loop, crew = program.config, program.loop, program.crew
+    platform, last = jax.local_devices()[0].platform, config.seed + config.seeds - 1
+    devices = platform if loop.devices == 1 else f"{loop.devices} {platform} devices"
+    where = devices if crew.count == 1 else f"{devices} of each of {crew.count} processes"
+    if config.seeds == 1:
+        return f"seed {last}, on {where}"
+    how = {"map": "in turn", "vmap": "in lock-step"}[loop.axis]
+    who = f"{config.seeds} members" if config.pbt else f"seeds {config.seed} to {last}"
+    return f"{who} {how}, on {where}"
 
 
 def _finish(run: Run, session: Session, reporter: Reporter) -> None:

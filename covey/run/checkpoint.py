@@ -111,6 +111,18 @@ class Store:
             "Start the run again, or restore the folder from a copy."
         )
 
+    def intact(self, say: Callable[[str], None]) -> list[int]:
+        """The steps of the checkpoints that are intact; a damaged one is named and set aside."""
+        faults = {step: _fault(self._path(step)) for step in self.steps()}
+        for step, fault in faults.items():
+            if fault:
+                say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
+        return [step for step, fault in faults.items() if not fault]
+
+    def read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """A checkpoint that is known to be intact."""
+        return self._read(self._path(step))
+
     def _set_aside(self, path: Path) -> str:
         aside = path.with_name(path.name + DAMAGED)
         shutil.rmtree(aside, ignore_errors=True)
@@ -136,6 +148,18 @@ class Store:
 
     def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return load_file(path / "arrays.safetensors"), json.loads((path / "info.json").read_text())
+
+
+def newest_of_all(
+    store: Store, gather: Callable[[Any], Any], say: Callable[[str], None]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """This process's part of the newest checkpoint that every process of a job has whole; None if there is none."""
+    steps = np.full((1, 2 * store.keep), -1)
+    own = store.intact(say)[-2 * store.keep :]
+    steps[0, : len(own)] = own
+    everyone = gather(steps)
+    common = set.intersection(*(set(each.tolist()) for each in everyone)) - {-1}
+    return store.read(max(common)) if common else None
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -14,6 +14,10 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import CoveyError, require, unknown
+from covey.population.evolve import PBT
+from covey.population.space import Space, named
+from covey.population.space import parse as parse_range
+from covey.population.space import text as range_text
 from covey.run.replay_file import open_replay
 from covey.training.schedule import parse
 
@@ -84,6 +88,13 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     float32 either way."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer where they would cost more than 3 % of the time."""
+    devices: int = 0
+    """Devices of each process that share its members: a number of accelerators or of a CPU's cores; 0 means as many as
+    there are that the members can be divided by."""
+    pbt: tyro.conf.Suppress[PBT | None] = None
+    """How the members are tuned while they learn, if they are (`covey evolve`)."""
+    space: tyro.conf.Suppress[Any] = None
+    """Where they are then searched: texts in the shape of `hyper`."""
 
     def check(self) -> None:
         """Raises a CoveyError for values that can't make a run."""
@@ -107,6 +118,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self.seed >= -(2**31) and self.seed + self.seeds <= 2**31,
             f"--seed {self.seed} is out of range: every member's must lie between {-(2**31)} and {2**31 - 1}.",
         )
+        require(self.devices >= 0, f"--devices must not be negative, not {self.devices}.")
+        if self.pbt is not None:
+            _check_evolution(self, self.pbt)
         choices = {"population_axis": ("auto", "map", "vmap"), "precision": ("float32", "bfloat16")}
         for name, known in choices.items():
             value = getattr(self, name)
@@ -117,7 +131,30 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         replay = str(Path(self.replay).absolute()) if self.replay else ""
         loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
-        return dataclasses.replace(self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps))
+        # Written out, so that a longer run has generations as often, and schedules as long.
+        pbt = self.pbt and dataclasses.replace(
+            self.pbt, interval=self.pbt.interval or -(-self.steps // self.evaluations)
+        )
+        return dataclasses.replace(
+            self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps), pbt=pbt
+        )
+
+    def searched(self) -> Space:
+        """The ranges of what is tuned: by `covey evolve` alone, and never a hyper-parameter that has a schedule."""
+        if self.pbt is None:
+            return {}
+        entry, found = agents.entry(self.algorithm), {}
+        schedules, texts = named(self.schedules()), _flat(self.space)
+        for name, allowed in entry.space.items():
+            flag, constant = f"--space.{name.replace('_', '-')}", schedules[name].kind == "constant"
+            space = parse_range(flag, texts[name], allowed)
+            require(
+                constant or space is None or texts[name] == range_text(allowed),
+                f"{flag} can't be searched: it follows the schedule {schedules[name]}. Give a number: --hyper.{name}.",
+            )
+            if space is not None and constant:
+                found[name] = space
+        return found
 
     def schedules(self) -> Any:
         """The hyper-parameters' schedules, in the shape of the agent's Hyper."""
@@ -133,6 +170,30 @@ class RunConfig(Generic[AgentConfig, HyperText]):
                     f"{value:g}. (Searched from {allowed.low:g} to {allowed.high:g}.)",
                 )
         return schedules
+
+
+def _check_evolution(config: RunConfig[Any, Any], pbt: PBT) -> None:
+    require(
+        config.seeds >= 2 or pbt.bottom == 0,
+        f"--members must be at least 2, not {config.seeds}: nobody could be copied.",
+    )
+    replaced = round(pbt.bottom * config.seeds)
+    require(
+        replaced > 0 or pbt.bottom == 0,
+        f"--pbt.bottom {pbt.bottom:g} of {config.seeds} members is less than one. Raise it to at least "
+        f"{1 / config.seeds:.2g}, or give 0 to replace none.",
+    )
+    config.searched()
+
+
+def _flat(texts: Any, path: str = "") -> dict[str, str]:
+    """The texts of a nested dataclass by their dotted names."""
+    found = {}
+    for f in dataclasses.fields(texts):
+        value = getattr(texts, f.name)
+        nested = dataclasses.is_dataclass(value)
+        found |= _flat(value, f"{path}{f.name}.") if nested else {f"{path}{f.name}": value}
+    return found
 
 
 def _schedules(default: Any, texts: Any, steps: int, path: str) -> Any:
@@ -169,6 +230,22 @@ def _as_text(value: Any) -> Any:
     return hyper_text(type(value))(**{name: _as_text(each) for name, each in value._asdict().items()})
 
 
+@functools.cache
+def space_text(algorithm: str) -> Any:
+    """The dataclass of ranges as texts, LOW:HIGH:SCALE or off, in the shape of an algorithm's Hyper."""
+    entry = agents.entry(algorithm)
+    return _space_text(entry.hyper(), {name: range_text(space) for name, space in entry.space.items()}, "")
+
+
+def _space_text(hyper: Any, texts: dict[str, str], path: str) -> Any:
+    values = {
+        name: _space_text(value, texts, f"{path}{name}.") if hasattr(value, "_asdict") else texts[f"{path}{name}"]
+        for name, value in hyper._asdict().items()
+    }
+    fields = [(name, type(value), field(default=value)) for name, value in values.items()]
+    return dataclasses.make_dataclass(f"{type(hyper).__name__}Space", fields, frozen=True)()
+
+
 def config_type(algorithm: str) -> Any:
     """The RunConfig type of an algorithm."""
     entry = agents.entry(algorithm)
@@ -187,8 +264,20 @@ def default_config(algorithm: str, **values: Any) -> RunConfig[Any, Any]:
     agent = values.pop("agent", {})
     if isinstance(agent, dict):
         agent = from_json(entry.config, agent, "agent")
+    values |= _evolution(algorithm, values)
     values = {name: _fitting(name, value) for name, value in values.items()}
     return RunConfig(algorithm=algorithm, agent=agent, hyper=hyper, **values)
+
+
+def _evolution(algorithm: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The options `pbt` and `space` as what they are, from dictionaries."""
+    pbt, space = values.get("pbt"), values.get("space")
+    if isinstance(pbt, dict):
+        pbt = from_json(PBT, pbt, "pbt")
+    if isinstance(space, dict) or (space is None and pbt is not None):
+        default = space_text(algorithm)
+        space = from_json(type(default), _strings(space or {}), "space", default)
+    return {"pbt": pbt, "space": space}
 
 
 def _strings(values: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +286,8 @@ def _strings(values: dict[str, Any]) -> dict[str, Any]:
 
 def _fitting(name: str, value: Any) -> Any:
     """A value for a field of RunConfig as the type that it has there; 1e6 and NumPy's numbers are whole numbers too."""
+    if name in ("pbt", "space"):
+        return value
     kind = type(getattr(RunConfig, name))
     value = str(value) if isinstance(value, Path) else value
     try:
@@ -252,6 +343,7 @@ def load_config(path: Path) -> RunConfig[Any, Any]:
     agent = from_json(entry.config, data.pop("agent", {}), "agent")
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
     names = {f.name: f for f in dataclasses.fields(RunConfig)}
+    evolution = _evolution(data["algorithm"], {n: data.pop(n, None) for n in ("pbt", "space")})
     for name, value in data.items():
         if name not in names:
             raise unknown("option", name, names)
@@ -260,4 +352,4 @@ def load_config(path: Path) -> RunConfig[Any, Any]:
         require(
             default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."
         )
-    return RunConfig(agent=agent, hyper=hyper, **data).resolved()
+    return RunConfig(agent=agent, hyper=hyper, **data, **evolution).resolved()

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,17 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, require
+from covey.population.evolve import Standing
+from covey.population.space import named
 from covey.replay import ReplayState
 from covey.run.cache import hushed
-from covey.run.checkpoint import Store, Writer, restore, snapshot
+from covey.run.checkpoint import Store, Writer, newest_of_all, restore, snapshot
+from covey.run.evolving import Breeding
+from covey.run.files import Files
 from covey.run.folder import RunFolder, writing
 from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
-from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard, finite
+from covey.run.sinks import finite
 from covey.run.stats import mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.member import Population, new_tally
 from covey.training.schedule import at, initial
+from covey.training.spread import SPLIT, place
 
 CHUNK_SECONDS = 1.0
 """Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
@@ -43,8 +48,8 @@ class Session:
     """One process's work on a run, from a fresh start or a checkpoint to the end or an interruption."""
 
     def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
-        self.program, self.folder, self.reporter = program, folder, reporter
-        self.states = Store(folder.checkpoints, "step")
+        self.program, self.folder, self.reporter, self.crew = program, folder, reporter, program.crew
+        self.states = Store(folder.shard(program.crew.index), "step")
         self.bests = Store(folder.checkpoints, "best", keep=1)
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
         self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
@@ -70,30 +75,41 @@ class Session:
                 self._train()
             finally:
                 self.reporter.stop()
-                for sink in self.sinks:
-                    sink.close()
-                self.episodes.close()
+                self.files.close()
         self.is_over = True
         return self.best
 
     def _begin(self) -> None:
         """A population at the first step, or that of the newest intact checkpoint."""
-        info: dict[str, Any] = {}
-        damaged = any(self.folder.checkpoints.glob("step_*.damaged"))
-        if self.states.steps() or damaged:
-            arrays, info = self.states.read_newest(self.reporter.say)
+        found = self._newest()
+        if found is None:
+            self.population, info = self.program.init(self.reporter.say), {}
+        else:
+            arrays, info = found
+            saved = info.get("processes", 1)
+            require(
+                saved == self.crew.count,
+                f"The run was saved by {saved} process(es), and {self.crew.count} would go on with it. Take as many.",
+            )
             self.population = self._restored(arrays, info)
             self.wall_before = info["wall"]
             self.reporter.say(f"Going on from step {info['step']:,}.")
-        else:
-            self.population = self.program.init(self.reporter.say)
         self.block = self.saved_block = int(self.population.block)
         self.states.remove_after(self.step)
-        self.bests.remove_after(self.step)
-        members, files = self.program.config.seeds, info.get("files", {})
-        self.metrics = MetricsFile(self.folder.metrics, files.get("metrics", 0))
-        self.episodes = Jsonl(self.folder.episodes, files.get("episodes", 0))
-        self.sinks: list[Sink] = [self.metrics, TensorBoard(self.folder.tensorboard, members, self.step)]
+        writes = self.crew.index == 0
+        if writes:
+            self.bests.remove_after(self.step)
+        places, members = info.get("files", {}), self.program.config.seeds
+        self.files = Files(self.folder, members, self.step, places, writes)
+        pbt = self.program.config.pbt
+        self.breeding = Breeding(self.program, pbt, self.files) if pbt else None
+
+    def _newest(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """The newest checkpoint that this process, and all others, have whole; nothing before the first."""
+        damaged = any(self.states.folder.glob("step_*.damaged"))
+        if self.crew.count > 1:
+            return newest_of_all(self.states, self.crew.gather, self.reporter.say)
+        return self.states.read_newest(self.reporter.say) if self.states.steps() or damaged else None
 
     def _compile(self) -> None:
         """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
@@ -103,17 +119,18 @@ class Session:
         with self.reporter.busy("Compiling the training"), hushed():
             self._advance(0, warmup=False)
         with self.reporter.busy("Compiling the evaluation"):
-            found, _ = self._episodes(), self._measures()
-        if self.block == 0 and not self.metrics.rows.position:
-            self._evaluated(found, 0.0)
+            found, measured = self._episodes(), self._measures()
+        if self.block == 0:
+            self._evaluated(found, measured, 0.0)
+            if self.breeding:
+                self.breeding.start(self._standing(found, measured))
 
     def _train(self) -> None:
         blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
         self._stop_if_asked()
         while self.block < self.program.total:
             warm = self.block < self.program.warmup
-            stops = (*self.program.logs, *self.program.evaluations, self.program.warmup)
-            stop = min(s for s in stops if s > self.block)
+            stop = min(s for s in (*self.program.moments, self.program.warmup) if s > self.block)
             count = min(blocks, stop - self.block)
             start = time.monotonic()
             self._advance(count, warm)
@@ -123,14 +140,16 @@ class Session:
             rate = self.program.config.seeds / seconds
             updates = 0 if warm else self.program.updates_per_block
             self.reporter.update(self.step, rate * self.program.block_steps, rate * updates)
-            if self.block in self.program.logs:
-                self._log()
-            if self.block in self.program.evaluations:
-                done, when = since_evaluation
-                speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
-                self._evaluated(self._episodes(), speed * self.program.config.seeds)
-                since_evaluation = (self.block, time.monotonic())
-            self._save_if_due()
+            if self.block in self.program.moments:
+                failed = self._log()
+                judged = self.block in self.program.judged
+                if judged or failed.any():
+                    done, when = since_evaluation
+                    speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
+                    self._judge(failed, speed * self.program.config.seeds, judged)
+                    since_evaluation = (self.block, time.monotonic())
+            if self.crew.count == 1 or self.block in self.program.moments:
+                self._save_if_due()
         self._save()
         self.writer.finish()
 
@@ -140,7 +159,12 @@ class Session:
         self.block += blocks
 
     def _check_finite(self) -> None:
-        """Stops at the first quantity that was not finite, and keeps the checkpoints from before it."""
+        """Stops at the first quantity that was not finite, and keeps the checkpoints from before it.
+
+        Where members are tuned, one that fails is replaced instead.
+        """
+        if self.breeding:
+            return
         faults = np.asarray(self.population.members.tally.fault)
         for member, (quantity, iteration) in enumerate(faults):
             if quantity >= 0:
@@ -158,11 +182,15 @@ class Session:
         steps = self.states.steps()
         return f"The checkpoint of step {steps[-1]:,} is kept." if steps else "No checkpoint had been written yet."
 
-    def _log(self) -> None:
-        """The means since the last log, to every sink; the sums start again."""
-        members = self.population.members
-        tally = jax.device_get(members.tally)
-        names, p = self.program.loop.trainer.quantities, self.program.config.seeds
+    def _log(self) -> np.ndarray:
+        """Writes down the means since the last log; the sums start again. Returns who has failed since, [P]."""
+        members, trainer = self.population.members, self.program.loop.trainer
+        hyper = at(members.hyper, trainer.schedules, jnp.int32(self.step))
+        hyper = {
+            name: np.broadcast_to(x, self.program.loop.members) for name, x in named(jax.device_get(hyper)).items()
+        }
+        tally, hyper = self.crew.gather((members.tally, hyper))
+        names = trainer.quantities
         means = tally.sums / np.maximum(tally.learned, 1)[:, None]
         episodes, returns, lengths = tally.episodes.T
         values = {"train/episodes": episodes}
@@ -170,17 +198,14 @@ class Session:
             values |= {"train/return": returns / episodes, "train/length": lengths / episodes}
         if self.block > self.program.warmup:
             values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
-        hyper = at(members.hyper, self.program.loop.trainer.schedules, jnp.int32(self.step))
-        for path, leaf in jax.tree.flatten_with_path(hyper)[0]:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            values[f"hyper/{name}"] = np.broadcast_to(np.asarray(leaf), (p,))
-        self._write(values)
-        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (p, *x.shape)), new_tally(len(names)))
+        values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
+        self.files.write(self.step, self.wall, values)
+        fresh = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (self.program.loop.members, *x.shape)), new_tally(len(names))
+        )
+        fresh = place(fresh, self.program.loop.devices, SPLIT)
         self.population = self.population._replace(members=members._replace(tally=fresh))
-
-    def _write(self, values: Mapping[str, np.ndarray]) -> None:
-        for sink in self.sinks:
-            sink.write(self.step, self.wall, values)
+        return tally.fault[:, 0] >= 0
 
     def _episodes(self) -> Episodes:
         members, config = self.population.members, self.program.config
@@ -189,17 +214,40 @@ class Session:
     def _measures(self) -> dict[str, np.ndarray]:
         return self.program.measure(self.population.members.agent, self.population.members.hyper)
 
-    def _evaluated(self, found: Episodes, speed: float) -> None:
+    def _judge(self, failed: np.ndarray, speed: float, judged: bool) -> None:
+        """Evaluates, keeps the best policy, and tunes the members where it is time or one has failed."""
+        found, measured = self._episodes(), self._measures()
+        if judged:
+            self._evaluated(found, measured, speed)
+        if not self.breeding:
+            return
+        own = failed[self.program.members.start :][: self.program.loop.members]
+        standing = self._standing(found, measured, own)
+        if self.block == self.program.total:
+            self.breeding.end(self.block, standing)
+        elif self.block in self.program.generations or failed.any():
+            rescue = self.block not in self.program.generations
+            self.population = self.breeding.breed(self.population, self.block, standing, rescue)
+
+    def _standing(self, found: Episodes, measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> Standing:
+        assert self.breeding
+        fitness = np.mean(found.returns, axis=1) if self.program.fitness == "return" else measured[self.program.fitness]
+        failed = np.zeros(len(fitness), bool) if failed is None else failed
+        return self.breeding.standing(self.population, fitness, np.asarray(found.returns), failed)
+
+    def _evaluated(self, found: Episodes, measured: dict[str, np.ndarray], speed: float) -> None:
         """Writes an evaluation down, and keeps the best policy."""
+        found, skills = self.crew.gather((found, measured))
         intervals = np.array([mean_interval(returns) for returns in found.returns])
         names = ("eval/return", "eval/return_low", "eval/return_high")
         marks = {name: np.mean(x, axis=1) for name, x in found.marks.items()}
         means = {"length": np.mean(found.length, axis=1)} | marks
-        skills = self._measures()
         values = dict(zip(names, intervals.T, strict=True)) | {f"eval/{name}": x for name, x in means.items()}
-        self._write(values | {f"skills/{name}": x for name, x in skills.items()})
+        values |= {f"skills/{name}": x for name, x in skills.items()}
+        self.files.write(self.step, self.wall, values)
         for member, episode in np.ndindex(found.returns.shape):
-            self.episodes.row(
+            self.files.row(
+                "episodes",
                 step=self.step,
                 member=member,
                 episode=episode,
@@ -208,21 +256,31 @@ class Session:
                 descriptor=[finite(x) for x in found.descriptor[member, episode]],
                 **{name: finite(x[member, episode]) for name, x in found.marks.items()},
             )
-        self.episodes.flush()
+        self.files.flush()
         returns = intervals[:, 0]
-        top = int(np.argmax(np.where(np.isfinite(returns), returns, -np.inf)))
-        better = returns[top] > self.best.value or bool(self.program.skills)
-        if np.isfinite(returns[top]) and better:
+        fitness = skills[self.program.fitness] if self.breeding and self.program.fitness != "return" else returns
+        top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
+        better = fitness[top] > self.best.value or bool(self.program.skills)
+        if np.isfinite(fitness[top]) and better:
             members = self.population.members
-            everyone = snapshot((members.agent, members.hyper))
-            self.best = Best(float(returns[top]), self.step, {name: np.asarray(x[top]) for name, x in everyone.items()})
+            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [top]))
+            self.best = Best(float(fitness[top]), self.step, {name: np.asarray(x[0]) for name, x in arrays.items()})
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
         said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())
-        shown = mean_interval(np.asarray(found.returns[0]) if len(returns) == 1 else returns)
-        self.reporter.evaluated(self.step, (f"return {shown}", f"best {self.best.value:.1f}", *said), speed)
+        self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *said), speed)
+
+    def _figures(self, returns: np.ndarray, fitness: np.ndarray) -> tuple[str, ...]:
+        """The numbers of an evaluation that a person sees first."""
+        if not self.breeding:
+            shown = mean_interval(returns[0] if len(returns) == 1 else np.mean(returns, axis=1))
+            return f"return {shown}", f"best {self.best.value:.1f}"
+        alive = fitness[np.isfinite(fitness)]
+        low, middle, high = np.quantile(alive, (0.0, 0.5, 1.0)) if len(alive) else (np.nan,) * 3
+        figures = f"best {high:.4g}, median {middle:.4g}, worst {low:.4g}"
+        return (figures, self.breeding.said) if self.breeding.said else (figures,)
 
     def _stop_if_asked(self) -> None:
-        if self.stop_asked:
+        if self.crew.agree(self.stop_asked):
             self._save()
             self.writer.finish()
             raise KeyboardInterrupt
@@ -231,7 +289,7 @@ class Session:
         self.writer.check()
         self._stop_if_asked()
         replay = self.population.replay.data
-        if self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1])):
+        if self.crew.agree(self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1]))):
             self._save()
 
     def _rows(self) -> int:
@@ -247,22 +305,25 @@ class Session:
         learned = {name: x for name, x in arrays.items() if name.startswith("[0].agent") and x.dtype.kind == "f"}
         faulty = [name for name, x in learned.items() if not np.isfinite(x).all()]
         require(
-            not faulty,
+            not faulty or self.breeding is not None,
             f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
             f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
         )
         filled = min(self._rows(), population.replay.data.shape[1])
         arrays[REPLAY] = np.array(np.asarray(population.replay.data)[:, :filled])
-        arrays |= {BEST + name: x for name, x in best.arrays.items()}
+        writes = self.crew.index == 0
+        if writes:
+            arrays |= {BEST + name: x for name, x in best.arrays.items()}
         info = {
             "step": step,
             "wall": self.wall,
             "best": {"value": best.value, "step": best.step} if best.arrays else None,
-            "files": {"metrics": self.metrics.rows.sync(), "episodes": self.episodes.sync()},
+            "files": self.files.sync(),
+            "processes": self.crew.count,
         }
 
         def write() -> None:
-            if best.arrays:
+            if best.arrays and writes:
                 self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
             self.states.write(step, arrays, info)
 
@@ -289,7 +350,8 @@ class Session:
             return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
 
         hyper = jax.tree.map_with_path(current, members.hyper, initial(self.program.loop.trainer.schedules))
-        return Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
+        restored = Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
+        return self.program.loop.place(restored)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:

@@ -38,6 +38,10 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    def shard(self, process: int) -> Path:
+        """Where a process of a job keeps the checkpoints of its own members."""
+        return self.checkpoints / f"process-{process}" if process else self.checkpoints
+
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
@@ -45,6 +49,10 @@ class RunFolder:
     @property
     def media(self) -> Path:
         return self.path / "media"
+
+    @property
+    def lineage(self) -> Path:
+        return self.path / "lineage.jsonl"
 
     @property
     def changes(self) -> Path:
@@ -89,10 +97,10 @@ class RunFolder:
         require(self.path.is_dir(), f"There is no run folder {self.path}.")
         return load_config(self.config)
 
-    def lock(self) -> IO[str]:
-        """Keeps other processes from training in this folder until the file is closed or the process ends."""
+    def lock(self, process: int = 0) -> IO[str]:
+        """Keeps others from training in this folder, as this process of a job, until the file is closed."""
         with writing(self.path):
-            file = (self.path / "lock").open("w")
+            file = (self.path / (f"lock-{process}" if process else "lock")).open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

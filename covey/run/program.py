@@ -12,7 +12,10 @@ import numpy as np
 from covey import agents, envs
 from covey.agent import SkillAgent
 from covey.envs.described import Described
-from covey.errors import require
+from covey.errors import CoveyError, require, unknown
+from covey.population.crew import Alone, Crew
+from covey.population.evolve import PBT, first_hypers
+from covey.population.space import Space, renamed
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
 from covey.run.replay_file import ReplayFile, open_replay
@@ -22,8 +25,9 @@ from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
 from covey.training.skills import measure
+from covey.training.spread import Axis
 from covey.training.trainer import make_trainer
-from covey.types import Key
+from covey.types import Key, Metrics
 
 LOGS_PER_EVALUATION = 5
 EVALUATION, FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 1, 2, 3, 4, 5
@@ -32,6 +36,7 @@ SKILL_EPISODES = 8
 """Episodes of each skill that stands for all, in the measures of skills."""
 STREAMS = 0x5EED_C0DE
 """Their root, far from the seeds that people choose."""
+ALONE = Alone()
 
 
 class Program(NamedTuple):
@@ -45,8 +50,12 @@ class Program(NamedTuple):
     total: int
     evaluations: tuple[int, ...]
     logs: tuple[int, ...]
+    generations: tuple[int, ...] = ()
+    """Blocks after which the members are tuned."""
     skills: SkillAgent[Any, Any, Any] | None = None
     """The agent, if it learns skills."""
+    crew: Crew = ALONE
+    """The processes that share the members: `loop` has this one's."""
 
     @property
     def block_steps(self) -> int:
@@ -60,6 +69,33 @@ class Program(NamedTuple):
     def stream(self, number: int, seed: int = 0) -> Key:
         """A random stream that training does not use, the same in every run: seeds are judged on the same starts."""
         return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
+
+    @property
+    def judged(self) -> frozenset[int]:
+        """Blocks after which the members are evaluated."""
+        return frozenset((*self.evaluations, *self.generations))
+
+    @property
+    def moments(self) -> frozenset[int]:
+        """Blocks after which something is written down."""
+        return frozenset((*self.logs, *self.judged))
+
+    @property
+    def members(self) -> range:
+        """The numbers of this process's members."""
+        first = self.crew.index * self.loop.members
+        return range(first, first + self.loop.members)
+
+    @property
+    def space(self) -> Space:
+        """The hyper-parameters that are tuned."""
+        return self.config.searched()
+
+    @property
+    def fitness(self) -> str:
+        """What members are ranked by: `return`, or the name of a measure of skills."""
+        asked = self.config.pbt.fitness if self.config.pbt else ""
+        return asked or ("information" if self.skills else "return")
 
     @property
     def warmup_rows(self) -> int:
@@ -97,26 +133,45 @@ class Program(NamedTuple):
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
         with hushed():
-            return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
+            how = self._how(hypers)
+            return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes, *how))
 
     def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
         """What every member's skills are worth, [P] each; nothing where there are none."""
+        with hushed():
+            return jax.device_get(self.measured(agent_states, hypers))
+
+    def measured(self, agent_states: Any, hypers: Any) -> Metrics:
+        """The same on the device."""
         if self.skills is None:
             return {}
-        with hushed():
-            found = measure(self.skills, self.env, agent_states, hypers, self.stream(SKILLS), SKILL_EPISODES)
-            return jax.device_get(found)
+        states, how = (agent_states, hypers), self._how(hypers)
+        return measure(self.skills, self.env, *states, self.stream(SKILLS), SKILL_EPISODES, *how)
+
+    def _how(self, hypers: Any) -> tuple[Axis, int]:
+        """How members are mapped and spread: as in training, or a single policy alone."""
+        own = len(jax.tree.leaves(hypers)[0]) == self.loop.members
+        return (self.loop.axis, self.loop.devices) if own else ("vmap", 1)
 
     def _seeds(self) -> tuple[Any, Key]:
-        members = self.config.seeds
+        """Hyper-parameters and keys of this process's members; member i has the seed + i."""
         hyper = initial(self.loop.trainer.schedules)
-        hypers = jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), hyper)
-        return hypers, jax.vmap(jax.random.key)(self.config.seed + jnp.arange(members))
+        hypers = jax.tree.map(lambda value: jnp.full(self.loop.members, value, jnp.float32), hyper)
+        drawn = first_hypers(self.space, self.config.seed, self.members)
+        hypers = renamed(hypers, {name: jnp.asarray(values) for name, values in drawn.items()})
+        return hypers, jax.vmap(jax.random.key)(self.config.seed + jnp.asarray(self.members))
 
 
-def build(config: RunConfig[Any, Any]) -> Program:
-    """The program of a resolved configuration; an error where it can't be run."""
+def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
+    """The program of a resolved configuration, for one of the processes; an error where it can't be run."""
     config.check()
+    shared = bool(config.pbt) and config.pbt.replay == "share"
+    members = _part(config.seeds, crew.count, "processes")
+    devices = _devices(config, members)
+    require(
+        not shared or devices * crew.count == 1,
+        "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
+    )
     env, entry = envs.make(config.env), agents.entry(config.algorithm)
     env = Described(env) if entry.skills else env
     made = entry.make(config.agent, env.spec)
@@ -128,6 +183,7 @@ def build(config: RunConfig[Any, Any]) -> Program:
         envs=config.envs,
         updates_per_step=config.updates_per_step,
         capacity=config.capacity,
+        shared=shared,
     )
     warmup, total = (math.ceil(steps / trainer.block_steps) for steps in (config.warmup, config.steps))
     require(
@@ -135,15 +191,80 @@ def build(config: RunConfig[Any, Any]) -> Program:
         f"--steps {config.steps} is over before the warm-up of {config.warmup} steps is: both are rounded up to "
         f"blocks of {trainer.block_steps} steps. Raise --steps to at least {(warmup + 1) * trainer.block_steps}.",
     )
-    _check_memory(config.seeds * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
+    _check_memory(members * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
     axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
-    loop = DeviceLoop(trainer, config.seeds, axis)
-    evaluations = _points(total, config.evaluations)
-    logs = _points(total, config.evaluations * LOGS_PER_EVALUATION)
-    program = Program(config, agent, env, loop, warmup, total, evaluations, logs, made if entry.skills else None)
+    program = Program(
+        config,
+        agent,
+        env,
+        DeviceLoop(trainer, members, "map" if shared else axis, devices),
+        warmup,
+        total,
+        evaluations=_points(total, config.evaluations),
+        logs=_points(total, config.evaluations * LOGS_PER_EVALUATION),
+        generations=_generations(config, trainer.block_steps, warmup, total),
+        skills=made if entry.skills else None,
+        crew=crew,
+    )
+    if config.pbt:
+        _check_fitness(program, config.pbt)
     if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
         trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
     return program
+
+
+def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, total: int) -> tuple[int, ...]:
+    """The blocks after which members are tuned: every `interval` steps, once there is something to judge, and not at
+    the end."""
+    if config.pbt is None:
+        return ()
+    every = math.ceil(config.pbt.interval / block_steps)
+    return tuple(block for block in range(every, total, every) if block > warmup)
+
+
+def _check_fitness(program: Program, pbt: PBT) -> None:
+    """Raises a CoveyError where there is nothing by that name to rank members by."""
+    name, measures = program.fitness, {"return"}
+    if program.skills and name != "return":
+        template = program.template().members
+        measures |= set(jax.eval_shape(program.measured, template.agent, template.hyper))
+    if name not in measures:
+        raise CoveyError(f"{unknown('fitness', name, measures)}")
+    require(
+        name == "return" or pbt.significance == 0,
+        f"--pbt.significance tests the returns of episodes; {name} is one number. Leave one of them out.",
+    )
+
+
+def _part(members: int, among: int, what: str) -> int:
+    """How many of the members each has; an error that says which numbers work."""
+    if members % among:
+        fitting = [n for n in range(1, members + 1) if members % n == 0]
+        near = sorted({members // among * among, -(-members // among) * among} - {0})
+        raise CoveyError(
+            f"{members} members can't be divided among {among} {what}. With {members} members there can be "
+            f"{_listed(fitting)} {what}; {among} {what} can have {_listed(near)} members."
+        )
+    return members // among
+
+
+def _listed(numbers: list[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
+def _devices(config: RunConfig[Any, Any], members: int) -> int:
+    """How many devices share this process's members."""
+    there = len(jax.local_devices())
+    shared = bool(config.pbt) and config.pbt.replay == "share"
+    if config.devices == 0:
+        return 1 if shared else max(n for n in range(1, min(there, members) + 1) if members % n == 0)
+    require(
+        config.devices <= there,
+        f"--devices {config.devices} is more than the {there} there are. On a CPU they are made before jax is first "
+        f"used: set jax.config.update('jax_num_cpu_devices', {config.devices}) at the start of your own program.",
+    )
+    _part(members, config.devices, "devices")
+    return config.devices
 
 
 def _points(total: int, number: int) -> tuple[int, ...]:
@@ -152,7 +273,7 @@ def _points(total: int, number: int) -> tuple[int, ...]:
 
 
 def _check_memory(replay_bytes: int) -> None:
-    stats = jax.devices()[0].memory_stats()
+    stats = jax.local_devices()[0].memory_stats()
     on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
     free = on_device or _free_memory()
     require(

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from covey.replay import ReplayState
-from covey.training.member import Population
+from covey.training.member import Population, where
 from covey.training.schedule import initial
+from covey.training.spread import MEMBERS, SPLIT, WHOLE, Axis, each, place, spread
 from covey.training.trainer import Trainer
 from covey.types import Array, Key
 
-Axis = Literal["map", "vmap"]
+LAYOUT = Population(SPLIT, ReplayState(SPLIT, WHOLE), WHOLE)  # type: ignore[arg-type]
+"""Which of a population's arrays have the members' axis."""
 SMALL_WIDTH = 64
 """Networks up to this width are dispatched faster in lock-step on a CPU."""
 
@@ -24,28 +26,34 @@ class DeviceLoop:
 
     `map` lets one member do all its blocks before the next, so that its parameters stay in the cache and its
     arithmetic is that of a single agent, to the bit. `vmap` advances all members in lock-step, which saves
-    dispatches where networks are small, and is what an accelerator wants.
+    dispatches where networks are small, and is what an accelerator wants. Several `devices` have equal parts of the
+    members, which don't talk to each other.
     """
 
     trainer: Trainer
     members: int
     axis: Axis
+    devices: int = 1
 
     @partial(jax.jit, static_argnames="self")
     def init(self, hypers: Any, keys: Key) -> Population:
         """New members from hyper-parameters [P] and keys [P]."""
-        members = jax.vmap(self.trainer.init)(hypers, keys)
-        return Population(members, self.trainer.replay.init(self.members), jnp.zeros((), jnp.int32))
+
+        def new(hypers: Any, keys: Key) -> Population:
+            members = jax.vmap(self.trainer.init)(hypers, keys)
+            return Population(members, self.trainer.replay.init(len(keys)), jnp.zeros((), jnp.int32))
+
+        return spread(new, self.devices, SPLIT, LAYOUT)(hypers, keys)
+
+    def place(self, population: Population) -> Population:
+        """A population whose arrays may lie anywhere, on its devices."""
+        return place(population, self.devices, LAYOUT)
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def load(self, population: Population, data: Array) -> Population:
         """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
 
-        def show(x: tuple[Any, Array]) -> Any:
-            return self.trainer.show(*x)
-
-        own = (population.members, data)
-        members = jax.lax.map(show, own) if self.axis == "map" else jax.vmap(show)(own)
+        members = each(self.trainer.show, self.axis, self.devices)(population.members, data)
         held = population.replay.data.at[:, : data.shape[1]].set(data)
         return population._replace(members=members, replay=ReplayState(held, jnp.int32(data.shape[1])))
 
@@ -53,10 +61,52 @@ class DeviceLoop:
     def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
         """The population `blocks` blocks later. The number is traced: one compilation serves every length."""
         run = self._in_turn if self.axis == "map" else self._in_step
-        return run(population, blocks, warmup)
+        if self.trainer.shared:
+            run = self._block_by_block
+
+        def part(population: Population, blocks: Array) -> Population:
+            return run(population, blocks, warmup)
+
+        return spread(part, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, blocks)
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def put(self, population: Population, data: Array, slot: Array) -> Population:
+        """The population with data [rows, N, width] as the replay of a member."""
+
+        def part(population: Population, data: Array, slot: Array) -> Population:
+            held = population.replay.data
+            first = jax.lax.axis_index(MEMBERS) * len(held) if self.devices > 1 else 0
+            here = jnp.clip(slot - first, 0, len(held) - 1)
+            kept = jax.lax.dynamic_index_in_dim(held, here, keepdims=False)
+            new = jnp.where(here == slot - first, data, kept)
+            replay = population.replay._replace(data=jax.lax.dynamic_update_index_in_dim(held, new, here, 0))
+            return population._replace(replay=replay)
+
+        return spread(part, self.devices, (LAYOUT, WHOLE, WHOLE), LAYOUT)(population, data, slot)
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def restart(self, population: Population, failed: Array) -> Population:
+        """Members that have failed [P] get new environments, and their replay forgets what was not finite."""
+
+        def part(population: Population, failed: Array) -> Population:
+            renewed = jax.vmap(lambda m: self.trainer.restart(m, population.block))(population.members)
+            members = where(failed, renewed, population.members)
+            cleansed = self.trainer.replay.cleanse(population.replay.data)
+            data = jnp.where(failed[:, None, None, None], cleansed, population.replay.data)
+            return population._replace(members=members, replay=population.replay._replace(data=data))
+
+        return spread(part, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
+
+    def _block_by_block(self, population: Population, blocks: Array, warmup: bool) -> Population:
+        """In turn too, but a block each: what a member has stored, the others see."""
+
+        def block(i: Array, population: Population) -> Population:
+            return self._in_turn(population, jnp.int32(1), warmup)
+
+        return jax.lax.fori_loop(0, blocks, block, population)
 
     def _in_turn(self, population: Population, blocks: Array, warmup: bool) -> Population:
-        written = population.replay.written
+        written, count = population.replay.written, len(population.replay.data)
 
         def member_blocks(slot: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
             members, data = carry
@@ -71,7 +121,7 @@ class DeviceLoop:
             return jax.tree.map(put, members, member), replay.data
 
         carry = (population.members, population.replay.data)
-        members, data = jax.lax.fori_loop(0, self.members, member_blocks, carry)
+        members, data = jax.lax.fori_loop(0, count, member_blocks, carry)
         rows = blocks * self.trainer.iterations * self.trainer.unroll
         return Population(members, ReplayState(data, written + rows), population.block + blocks)
 
@@ -93,7 +143,7 @@ def choose_axis(trainer: Trainer, members: int) -> Axis:
     """`map` or `vmap`, whichever was measured to be faster (docs/performance.md): small networks in lock-step."""
     if members == 1:
         return "map"
-    if jax.devices()[0].platform != "cpu":
+    if jax.local_devices()[0].platform != "cpu":
         return "vmap"
     state = jax.eval_shape(trainer.agent.init, initial(trainer.schedules), jax.random.key(0))
     # The smaller side of the largest matrix: the width of the hidden layers, whatever the ends of the networks are.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from covey.agent import Policy
 from covey.envs.base import Env
 from covey.training.member import where
+from covey.training.spread import Axis, each
 from covey.types import Array, Key
 
 
@@ -30,10 +31,23 @@ class _Progress(NamedTuple):
     found: Episodes
 
 
-@partial(jax.jit, static_argnames=("policy", "env", "episodes"))
-def evaluate(policy: Policy[Any, Any, Any], env: Env, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
+@partial(jax.jit, static_argnames=("policy", "env", "episodes", "axis", "devices"))
+def evaluate(
+    policy: Policy[Any, Any, Any],
+    env: Env,
+    states: Any,
+    hypers: Any,
+    key: Key,
+    episodes: int,
+    axis: Axis = "vmap",
+    devices: int = 1,
+) -> Episodes:
     """Episodes of every member [P], all from the same start states."""
-    return jax.vmap(lambda s, h: run_episodes(policy, env, s, h, key, episodes))(states, hypers)
+
+    def one(state: Any, hyper: Any) -> Episodes:
+        return run_episodes(policy, env, state, hyper, key, episodes)
+
+    return each(one, axis, devices)(states, hypers)
 
 
 def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Episodes:

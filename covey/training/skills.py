@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from covey.agent import Paths, Policy, SkillAgent
 from covey.envs.base import Env
+from covey.training.spread import Axis, each
 from covey.types import Array, Key, Metrics
 
 
@@ -40,15 +41,24 @@ def skill_paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: A
     return _paths(agent, env, state, hyper, key, episodes)
 
 
-@partial(jax.jit, static_argnames=("agent", "env", "episodes"))
-def measure(agent: SkillAgent[Any, Any, Any], env: Env, states: Any, hypers: Any, key: Key, episodes: int) -> Metrics:
+@partial(jax.jit, static_argnames=("agent", "env", "episodes", "axis", "devices"))
+def measure(
+    agent: SkillAgent[Any, Any, Any],
+    env: Env,
+    states: Any,
+    hypers: Any,
+    key: Key,
+    episodes: int,
+    axis: Axis = "vmap",
+    devices: int = 1,
+) -> Metrics:
     """What every member's skills are worth, [P] each, over the episodes of `skill_paths`."""
     key_paths, key_measure = jax.random.split(key)
 
     def one(state: Any, hyper: Any) -> Metrics:
         return agent.measure(state, hyper, _paths(agent, env, state, hyper, key_paths, episodes), key_measure)
 
-    return jax.vmap(one)(states, hypers)
+    return each(one, axis, devices)(states, hypers)
 
 
 @partial(jax.jit, static_argnames=("planner", "env", "steps"))

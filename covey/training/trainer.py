@@ -24,8 +24,9 @@ from covey.types import Array, Key, Mode, Step
 
 REWARDS = "rewards"
 """The parts of the reward, stored with each step where there are several."""
-LOADING = 2**32 - 1
-"""What the random numbers of loading data are drawn from, where a block has its number: no block has this one."""
+LOADING, RESTARTING = 2**32 - 1, 2**32 - 2
+"""What the random numbers of loading data and of new environments are drawn from, where a block has its number: no
+block has these."""
 BLOCK_STEPS = 100
 """Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
 
@@ -52,6 +53,8 @@ class Trainer:
     updates: int
     iterations: int
     metrics: tuple[str, ...]
+    shared: bool = False
+    """Members learn from the replay of all."""
 
     @property
     def block_steps(self) -> int:
@@ -74,6 +77,11 @@ class Trainer:
         return Member(
             agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream
         )
+
+    def restart(self, member: Member, block: Array) -> Member:
+        """The member with new environments."""
+        key = jax.random.fold_in(jax.random.fold_in(member.key, RESTARTING), block)
+        return member._replace(world=self._new_world(member.agent, member.hyper, key))
 
     def show(self, member: Member, rows: Array) -> Member:
         """The member after its agent has observed rows [T, N, width] of replay once, as if it had collected them."""
@@ -174,7 +182,7 @@ class Trainer:
 
         def update(agent: Any, x: tuple[Array, Key]) -> tuple[Any, Array]:
             bits, key = x
-            batch = self.replay.sample(replay, self.agent.plan, bits, slot)
+            batch = self.replay.sample(replay, self.agent.plan, bits, None if self.shared else slot)
             agent, metrics = self.agent.update(agent, hyper, batch, key)
             return agent, jnp.concatenate([metrics[name].reshape(-1) for name in sorted(metrics)])
 
@@ -228,6 +236,7 @@ def make_trainer(
     envs: int = 1,
     updates_per_step: float = 1.0,
     capacity: int = 1_000_000,
+    shared: bool = False,
 ) -> Trainer:
     """The trainer whose iteration is the shortest that makes exactly `updates_per_step` updates per step."""
     for name, value in (("envs", envs), ("capacity", capacity), ("updates-per-step", updates_per_step)):
@@ -248,7 +257,7 @@ def make_trainer(
     )
     replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
     iterations = max(1, BLOCK_STEPS // (unroll * envs))
-    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics)
+    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
 
 def _shapes(

@@ -1,0 +1,164 @@
+"""The processes that share a population: what they tell each other, and nothing more than that.
+
+Each process trains its own part of the members with no word to the others. They meet at the moments that a run writes
+something down, and then only small numbers and the weights of those that are copied travel.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.population.evolve import Standing
+
+HEARTBEAT = 20
+"""Seconds without a sign of life after which a process counts as dead."""
+
+
+class Crew(Protocol):
+    """As one of its processes sees it. Members are numbered over all processes, in the order of these."""
+
+    @property
+    def index(self) -> int:
+        """The number of this process."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        ...
+
+    def gather(self, tree: Any) -> Any:
+        """Arrays [p, ...] of this process's members as those of all of them [P, ...], NumPy."""
+        ...
+
+    def standing(self, own: Standing) -> Standing:
+        """What is known of all members."""
+        ...
+
+    def fetch(self, tree: Any, members: list[int]) -> Any:
+        """The rows of members anywhere, [k, ...], of arrays [p, ...] that each process has of its own members."""
+        ...
+
+    def agree(self, wish: bool) -> bool:
+        """Whether any process wishes so."""
+        ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One process has all members."""
+
+    index: int = 0
+    count: int = 1
+
+    def gather(self, tree: Any) -> Any:
+        return jax.device_get(tree)
+
+    def standing(self, own: Standing) -> Standing:
+        return own
+
+    def fetch(self, tree: Any, members: list[int]) -> Any:
+        return jax.tree.map(lambda x: np.stack([row(x, m) for m in members]), tree)
+
+    def agree(self, wish: bool) -> bool:
+        return wish
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a `jax.distributed` job, which meet in collectives: all of them must call the same."""
+
+    index: int
+    count: int
+
+    def gather(self, tree: Any) -> Any:
+        tree = jax.device_get(tree)
+        mine = pack(tree)
+        return unpack(_exchange(mine).reshape(-1, mine.shape[1]), tree)
+
+    def standing(self, own: Standing) -> Standing:
+        return self.gather(own)
+
+    def fetch(self, tree: Any, members: list[int]) -> Any:
+        """Every process sends the rows that it has, padded to the longest of these lists."""
+        size = len(jax.tree.leaves(tree)[0])
+        owners = [m // size for m in members]
+        most = max(owners.count(i) for i in range(self.count))
+        mine = [m % size for m in members if m // size == self.index]
+        rows = jax.tree.map(lambda x: np.stack([row(x, m) for m in mine or [0]]), tree)
+        packed = pack(rows)
+        sent = np.zeros((most, packed.shape[1]), np.uint8)
+        sent[: len(mine)] = packed[: len(mine)]
+        found = _exchange(sent)
+        places = [owners[:i].count(owner) for i, owner in enumerate(owners)]
+        return unpack(found[owners, places], rows)
+
+    def agree(self, wish: bool) -> bool:
+        return bool(_exchange(np.array([wish], np.uint8)).any())
+
+
+def join(coordinator: str, processes: int | None, process: int | None) -> Processes:
+    """Joins a `jax.distributed` job. `auto` lets jax find out where it is, as under Slurm and Kubernetes."""
+    if coordinator != "auto":
+        require(
+            ":" in coordinator and processes is not None and process is not None,
+            "A job needs all three of --coordinator HOST:PORT --processes N --process I; or --coordinator auto where "
+            "jax can find out, as under Slurm and Kubernetes.",
+        )
+        require(
+            processes is not None and process is not None and 0 <= process < processes,
+            f"--process {process} must lie between 0 and {(processes or 0) - 1}, the last of --processes {processes}.",
+        )
+    address = None if coordinator == "auto" else coordinator
+    try:
+        jax.distributed.initialize(address, processes, process, heartbeat_timeout_seconds=HEARTBEAT)
+    except (RuntimeError, ValueError) as error:
+        raise CoveyError(f"The job at {coordinator} can't be joined: {str(error).splitlines()[0]}") from error
+    return Processes(jax.process_index(), jax.process_count())
+
+
+def row(array: Any, index: int) -> np.ndarray:
+    """One row of an array, of which no more than that row's device is looked at."""
+    if not isinstance(array, jax.Array):
+        return array[index]
+    for shard in array.addressable_shards:
+        start = shard.index[0].start or 0
+        if start <= index < start + len(shard.data):
+            return np.array(jax.lax.dynamic_index_in_dim(shard.data, index - start, keepdims=False))
+    raise IndexError(index)
+
+
+def pack(tree: Any) -> np.ndarray:
+    """Arrays [k, ...] as bytes [k, n]: one message instead of one for each."""
+    parts = [np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8) for x in jax.tree.leaves(tree)]
+    rows = len(jax.tree.leaves(tree)[0])
+    return np.concatenate([x.reshape(rows, len(x) // rows) for x in parts], axis=1)
+
+
+def unpack(packed: np.ndarray, like: Any) -> Any:
+    """The arrays [k, ...] in bytes [k, n], in the shapes and types of `like`."""
+    leaves, structure = jax.tree.flatten(like)
+    found, at = [], 0
+    for leaf in leaves:
+        size = leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=int))
+        part = np.frombuffer(packed[:, at : at + size].tobytes(), leaf.dtype)
+        found.append(part.reshape(len(packed), *leaf.shape[1:]))
+        at += size
+    return jax.tree.unflatten(structure, found)
+
+
+def _exchange(message: np.ndarray) -> np.ndarray:
+    """The messages of all processes, [processes, ...]."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    try:
+        return np.asarray(process_allgather(message))
+    except jax.errors.JaxRuntimeError as error:
+        raise CoveyError(
+            "Another process of this job has stopped, so that this one can't go on. Everything up to the last "
+            "checkpoint is kept: start `covey resume RUN` with the same --coordinator, --processes and --process in "
+            f"every process. ({str(error).splitlines()[0][:200]})"
+        ) from error

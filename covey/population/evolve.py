@@ -1,0 +1,145 @@
+"""Population-based training (Jaderberg et al., 2017, arXiv 1711.09846).
+
+The worst members become varied copies of the best. A generation is a pure function of what is known of the members,
+the seed and the generation's number.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.population.space import Space, draw, explore
+
+Reason = Literal["start", "kept", "worse", "failed"]
+
+
+@dataclass(frozen=True)
+class PBT:
+    """How a population is tuned while it learns."""
+
+    interval: int = 0
+    """Environment steps between generations; 0 means as many as between evaluations."""
+    bottom: float = 0.25
+    """Share of the members that are replaced in a generation; 0 replaces none but failed ones."""
+    top: float = 0.25
+    """Share of the members that are copied."""
+    resample: float = 0.25
+    """Probability that a copied hyper-parameter is drawn anew instead of moved by a step."""
+    significance: float = 0.0
+    """Replace a member only where Welch's test finds it worse than the one it would copy, at this level, such as 0.05;
+    0 means without a test."""
+    replay: Literal["keep", "copy", "share"] = "keep"
+    """What a replaced member learns from: its own data, a copy of the donor's, or (share) all members' data always."""
+    fitness: str = ""
+    """What members are ranked by: return, or a measure of skills such as information; by default return, or information
+    where skills are learnt."""
+
+    def __post_init__(self) -> None:
+        for name in ("bottom", "top", "resample", "significance"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"--pbt.{name} must lie in [0, 1], not {value:g}.")
+        require(self.interval >= 0, f"--pbt.interval must not be negative, not {self.interval}.")
+        require(self.top > 0, "--pbt.top must be above 0: somebody must be copied.")
+        require(
+            self.bottom + self.top <= 1,
+            f"--pbt.bottom {self.bottom:g} and --pbt.top {self.top:g} overlap: together they must be at most 1.",
+        )
+
+
+class Standing(NamedTuple):
+    """What is known of the members [P] when a generation is decided: fitness, what it is the mean of, values."""
+
+    fitness: np.ndarray
+    scores: np.ndarray
+    failed: np.ndarray
+    hypers: dict[str, np.ndarray]
+
+
+class Heir(NamedTuple):
+    """What becomes of a member: whose weights it has from now on, with which hyper-parameters, and why."""
+
+    parent: int
+    hyper: dict[str, float]
+    reason: Reason
+
+
+def stream(seed: int, *numbers: int) -> np.random.Generator:
+    """The random numbers of one member in one generation: nobody else's, wherever it is computed."""
+    return np.random.default_rng([seed % 2**32, *numbers])
+
+
+def first_hypers(space: Space, seed: int, members: range) -> dict[str, np.ndarray]:
+    """The hyper-parameters that members begin with, drawn from the space, [members] each."""
+    drawn = [
+        {name: draw(each, random) for name, each in space.items()} for random in (stream(seed, 0, m) for m in members)
+    ]
+    return {name: np.array([values[name] for values in drawn], np.float32) for name in space}
+
+
+def generation(pbt: PBT, space: Space, standing: Standing, seed: int, number: int, rescue: int = 0) -> list[Heir]:
+    """What becomes of every member. With `rescue`, a number of its own, only failed ones are replaced."""
+    donors = best(standing, max(1, round(pbt.top * len(standing.fitness))))
+    replaced = {int(m): "failed" for m in np.flatnonzero(_failed(standing))}
+    if not rescue:
+        replaced |= {m: "worse" for m in losers(pbt, standing) if m not in replaced}
+    heirs = []
+    for member in range(len(standing.fitness)):
+        own = {name: float(values[member]) for name, values in standing.hypers.items()}
+        random = stream(seed, number, member, rescue)
+        donor = int(donors[random.integers(len(donors))])
+        reason = replaced.get(member, "kept")
+        if reason == "worse" and (donor == member or not is_worse(standing, member, donor, pbt.significance)):
+            reason = "kept"
+        if reason == "kept":
+            heirs.append(Heir(member, own, "kept"))
+            continue
+        values = {name: float(values[donor]) for name, values in standing.hypers.items()}
+        heirs.append(Heir(donor, explore(space, values, pbt.resample, random), reason))  # type: ignore[arg-type]
+    return heirs
+
+
+def best(standing: Standing, count: int) -> np.ndarray:
+    """The best members, of those that have not failed, best first; an error if all have."""
+    order = _order(standing)
+    alive = order[~_failed(standing)[order]]
+    if not len(alive):
+        raise CoveyError(
+            f"All {len(order)} members have failed: the fitness or the numbers of every one were not finite (NaN or "
+            "infinite). Search lower learning rates (--space.NAME LOW:HIGH), or look at the environment's rewards."
+        )
+    return alive[:count]
+
+
+def losers(pbt: PBT, standing: Standing) -> list[int]:
+    """The worst members of all, worst last."""
+    order = _order(standing)
+    return [int(m) for m in order[len(order) - round(pbt.bottom * len(order)) :]]
+
+
+def is_worse(standing: Standing, member: int, donor: int, significance: float) -> bool:
+    """Whether Welch's one-sided test finds the member's scores below the donor's; without a test, always."""
+    if significance == 0:
+        return True
+    from scipy.special import stdtr
+
+    ours, theirs = (standing.scores[m].astype(np.float64) for m in (member, donor))
+    if len(ours) < 2:
+        return True
+    parts = np.array([np.var(x, ddof=1) / len(x) for x in (ours, theirs)])
+    gap, total = ours.mean() - theirs.mean(), parts.sum()
+    if total == 0:
+        return bool(gap < 0)
+    freedom = total**2 / np.sum(parts**2 / (len(ours) - 1))
+    return bool(stdtr(freedom, gap / np.sqrt(total)) < significance)
+
+
+def _failed(standing: Standing) -> np.ndarray:
+    return standing.failed | ~np.isfinite(standing.fitness)
+
+
+def _order(standing: Standing) -> np.ndarray:
+    """Members from the best to the worst; failed ones last; among equals the lower number first."""
+    fitness = np.where(_failed(standing), -np.inf, standing.fitness)
+    return np.lexsort((np.arange(len(fitness)), -fitness))

@@ -1,0 +1,27 @@
+"""The devices and processes of a run. A CPU's cores become devices before jax is first used, or not at all."""
+
+import os
+from typing import Any
+
+import jax
+
+from covey.population.crew import Alone, Crew, join
+from covey.run.config import RunConfig
+
+
+def use_devices(config: RunConfig[Any, Any], processes: int = 1) -> None:
+    """Makes as many devices of a CPU as the members can be spread over. A number set through jax itself is kept."""
+    members = max(1, config.seeds // processes)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = config.devices or max(n for n in range(1, min(cores, members) + 1) if members % n == 0)
+    if jax.config.jax_num_cpu_devices not in (-1, 0):  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", wanted)
+    except RuntimeError:
+        return  # jax is in use already: what there is has to do
+
+
+def crew_of(coordinator: str | None, processes: int | None, process: int | None) -> Crew:
+    """The processes that share the members: this one alone, or those of a job."""
+    return Alone() if coordinator is None else join(coordinator, processes, process)

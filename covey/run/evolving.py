@@ -1,0 +1,101 @@
+"""The generations of a run: who is copied by whom, carried out and written down in `lineage.jsonl`."""
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.population.evolve import PBT, Heir, Standing, generation
+from covey.population.space import named, renamed
+from covey.run.files import Files
+from covey.run.program import Program
+from covey.run.sinks import finite
+from covey.training.member import Population
+from covey.training.spread import SPLIT, place
+
+
+@dataclass
+class Breeding:
+    """What a session does at a generation. Every process decides the same, and carries out its own members' part."""
+
+    program: Program
+    pbt: PBT
+    files: Files
+    said: str = field(default="", init=False)
+    """The last exchange in a few words."""
+
+    def standing(self, population: Population, fitness: np.ndarray, scores: np.ndarray, failed: np.ndarray) -> Standing:
+        """What is known of all members, from what this process knows of its own [p]."""
+        hypers = named(population.members.hyper)
+        values = {name: np.asarray(hypers[name]) for name in self.program.space}
+        return self.program.crew.standing(Standing(fitness, scores, failed, values))
+
+    def start(self, standing: Standing) -> None:
+        """Writes down what the members begin with."""
+        own = [Heir(m, _values(standing, m), "start") for m in range(len(standing.fitness))]
+        self._write(0, 0, standing, own)
+
+    def end(self, block: int, standing: Standing) -> None:
+        """Writes down how they ended."""
+        own = [Heir(m, _values(standing, m), "kept") for m in range(len(standing.fitness))]
+        self._write(self._number(block) + 1, block, standing, own)
+
+    def breed(self, population: Population, block: int, standing: Standing, rescue: bool) -> Population:
+        """The population after a generation; with `rescue`, after failed members between two of them are replaced."""
+        number, seed = self._number(block), self.program.config.seed
+        heirs = generation(self.pbt, self.program.space, standing, seed, number, block if rescue else 0)
+        self._write(number, block, standing, heirs)
+        exchanges = [(m, heir.parent) for m, heir in enumerate(heirs) if heir.parent != m]
+        if not exchanges:
+            return population
+        member, parent = exchanges[-1]
+        more = f" (and {len(exchanges) - 1} more)" if len(exchanges) > 1 else ""
+        self.said = f"{member} copied {parent}{more} at {block * self.program.block_steps:,}"
+        return self._carry_out(population, heirs)
+
+    def _number(self, block: int) -> int:
+        return sum(b <= block for b in self.program.generations)
+
+    def _carry_out(self, population: Population, heirs: list[Heir]) -> Population:
+        """This process's members with what they inherit. Every process must call it: weights travel."""
+        crew, loop, members = self.program.crew, self.program.loop, population.members
+        donors = sorted({heir.parent for m, heir in enumerate(heirs) if heir.parent != m})
+        weights = crew.fetch(members.agent, donors)
+        data = crew.fetch(population.replay.data, donors) if self.pbt.replay == "copy" else None
+        agent = jax.tree.map(np.array, members.agent)
+        hyper = {name: np.array(x) for name, x in named(members.hyper).items()}
+        failed = np.zeros(loop.members, bool)
+        for slot, member in enumerate(self.program.members):
+            heir = heirs[member]
+            if heir.parent == member:
+                continue
+            place_, failed[slot] = donors.index(heir.parent), heir.reason == "failed"
+            jax.tree.map(lambda mine, theirs, s=slot, d=place_: mine.__setitem__(s, theirs[d]), agent, weights)
+            for name, value in heir.hyper.items():
+                hyper[name][slot] = value
+            if data is not None:
+                population = loop.put(population, jnp.asarray(data[place_]), jnp.int32(slot))
+        agent, hyper = place((agent, renamed(members.hyper, hyper)), loop.devices, SPLIT)
+        population = population._replace(members=members._replace(agent=agent, hyper=hyper))
+        if failed.any():
+            population = loop.restart(population, place(failed, loop.devices, SPLIT))
+        return population
+
+    def _write(self, number: int, block: int, standing: Standing, heirs: list[Heir]) -> None:
+        for member, heir in enumerate(heirs):
+            self.files.row(
+                "lineage",
+                generation=number,
+                step=block * self.program.block_steps,
+                member=member,
+                parent=None if heir.reason == "start" else heir.parent,
+                fitness=finite(standing.fitness[member]),
+                reason=heir.reason,
+                hyper=heir.hyper,
+            )
+        self.files.flush()
+
+
+def _values(standing: Standing, member: int) -> dict[str, float]:
+    return {name: float(values[member]) for name, values in standing.hypers.items()}
