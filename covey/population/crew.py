@@ -30,8 +30,16 @@ class Crew(Protocol):
         """How many processes there are."""
         ...
 
+    def own(self, size: int) -> range:
+        """The numbers of this process's members, of which there are `size`."""
+        ...
+
+    def heard(self, size: int) -> range:
+        """The numbers of the members that `gather` tells of, and whose lines this process writes if it writes any."""
+        ...
+
     def gather(self, tree: Any) -> Any:
-        """Arrays [p, ...] of this process's members as those of all of them [P, ...], NumPy."""
+        """Arrays [p, ...] of this process's members as those of all that are heard of [P, ...], NumPy."""
         ...
 
     def standing(self, own: Standing) -> Standing:
@@ -54,6 +62,12 @@ class Alone:
     index: int = 0
     count: int = 1
 
+    def own(self, size: int) -> range:
+        return range(size)
+
+    def heard(self, size: int) -> range:
+        return range(size)
+
     def gather(self, tree: Any) -> Any:
         return jax.device_get(tree)
 
@@ -73,6 +87,12 @@ class Processes:
 
     index: int
     count: int
+
+    def own(self, size: int) -> range:
+        return range(self.index * size, (self.index + 1) * size)
+
+    def heard(self, size: int) -> range:
+        return range(self.count * size)
 
     def gather(self, tree: Any) -> Any:
         tree = jax.device_get(tree)

@@ -46,7 +46,7 @@ class Breeding:
         number, seed = self._number(block), self.program.config.seed
         heirs = generation(self.pbt, self.program.space, standing, seed, number, block if rescue else 0)
         self._write(number, block, standing, heirs)
-        exchanges = [(m, heir.parent) for m, heir in enumerate(heirs) if heir.parent != m]
+        exchanges = [(m, heirs[m].parent) for m in self._heard if heirs[m].parent != m]
         if not exchanges:
             return population
         member, parent = exchanges[-1]
@@ -54,13 +54,17 @@ class Breeding:
         self.said = f"{member} copied {parent}{more} at {block * self.program.block_steps:,}"
         return self._carry_out(population, heirs)
 
+    @property
+    def _heard(self) -> range:
+        return self.program.crew.heard(self.program.loop.members)
+
     def _number(self, block: int) -> int:
         return sum(b <= block for b in self.program.generations)
 
     def _carry_out(self, population: Population, heirs: list[Heir]) -> Population:
         """This process's members with what they inherit. Every process must call it: weights travel."""
         crew, loop, members = self.program.crew, self.program.loop, population.members
-        donors = sorted({heir.parent for m, heir in enumerate(heirs) if heir.parent != m})
+        donors = sorted({heirs[m].parent for m in self._heard if heirs[m].parent != m})
         weights = crew.fetch(members.agent, donors)
         data = crew.fetch(population.replay.data, donors) if self.pbt.replay == "copy" else None
         agent = jax.tree.map(np.array, members.agent)
@@ -83,7 +87,8 @@ class Breeding:
         return population
 
     def _write(self, number: int, block: int, standing: Standing, heirs: list[Heir]) -> None:
-        for member, heir in enumerate(heirs):
+        for member in self._heard:
+            heir = heirs[member]
             self.files.row(
                 "lineage",
                 generation=number,

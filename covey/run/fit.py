@@ -143,7 +143,7 @@ class Session:
             if self.block in self.program.moments:
                 failed = self._log()
                 judged = self.block in self.program.judged
-                if judged or failed.any():
+                if self.crew.agree(bool(failed.any())) or judged:
                     done, when = since_evaluation
                     speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
                     self._judge(failed, speed * self.program.config.seeds, judged)
@@ -183,13 +183,14 @@ class Session:
         return f"The checkpoint of step {steps[-1]:,} is kept." if steps else "No checkpoint had been written yet."
 
     def _log(self) -> np.ndarray:
-        """Writes down the means since the last log; the sums start again. Returns who has failed since, [P]."""
+        """Writes down the means since the last log; the sums start again. Returns who has failed since, [p]."""
         members, trainer = self.population.members, self.program.loop.trainer
         hyper = at(members.hyper, trainer.schedules, jnp.int32(self.step))
         hyper = {
             name: np.broadcast_to(x, self.program.loop.members) for name, x in named(jax.device_get(hyper)).items()
         }
-        tally, hyper = self.crew.gather((members.tally, hyper))
+        own = jax.device_get(members.tally)
+        tally, hyper = self.crew.gather((own, hyper))
         names = trainer.quantities
         means = tally.sums / np.maximum(tally.learned, 1)[:, None]
         episodes, returns, lengths = tally.episodes.T
@@ -205,7 +206,7 @@ class Session:
         )
         fresh = place(fresh, self.program.loop.devices, SPLIT)
         self.population = self.population._replace(members=members._replace(tally=fresh))
-        return tally.fault[:, 0] >= 0
+        return own.fault[:, 0] >= 0
 
     def _episodes(self) -> Episodes:
         members, config = self.population.members, self.program.config
@@ -221,11 +222,10 @@ class Session:
             self._evaluated(found, measured, speed)
         if not self.breeding:
             return
-        own = failed[self.program.members.start :][: self.program.loop.members]
-        standing = self._standing(found, measured, own)
+        standing = self._standing(found, measured, failed)
         if self.block == self.program.total:
             self.breeding.end(self.block, standing)
-        elif self.block in self.program.generations or failed.any():
+        elif self.block in self.program.generations or standing.failed.any():
             rescue = self.block not in self.program.generations
             self.population = self.breeding.breed(self.population, self.block, standing, rescue)
 
@@ -263,7 +263,8 @@ class Session:
         better = fitness[top] > self.best.value or bool(self.program.skills)
         if np.isfinite(fitness[top]) and better:
             members = self.population.members
-            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [top]))
+            number = self.crew.heard(self.program.loop.members)[top]
+            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [number]))
             self.best = Best(float(fitness[top]), self.step, {name: np.asarray(x[0]) for name, x in arrays.items()})
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
         said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())

@@ -83,8 +83,7 @@ class Program(NamedTuple):
     @property
     def members(self) -> range:
         """The numbers of this process's members."""
-        first = self.crew.index * self.loop.members
-        return range(first, first + self.loop.members)
+        return self.crew.own(self.loop.members)
 
     @property
     def space(self) -> Space:
