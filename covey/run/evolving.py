@@ -45,7 +45,7 @@ class Breeding:
         """The population after a generation; with `rescue`, after failed members between two of them are replaced."""
         number, seed = self._number(block), self.program.config.seed
         heirs = generation(self.pbt, self.program.space, standing, seed, number, block if rescue else 0)
-        self._write(number, block, standing, heirs)
+        self._write(number, block, standing, heirs, changed=rescue)
         exchanges = [(m, heirs[m].parent) for m in self._heard if heirs[m].parent != m]
         if not exchanges:
             return population
@@ -86,9 +86,12 @@ class Breeding:
             population = loop.restart(population, place(failed, loop.devices, SPLIT))
         return population
 
-    def _write(self, number: int, block: int, standing: Standing, heirs: list[Heir]) -> None:
+    def _write(self, number: int, block: int, standing: Standing, heirs: list[Heir], changed: bool = False) -> None:
+        """A line for each member, or with `changed` for each that was replaced."""
         for member in self._heard:
             heir = heirs[member]
+            if changed and heir.parent == member:
+                continue
             self.files.row(
                 "lineage",
                 generation=number,

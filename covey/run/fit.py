@@ -143,10 +143,11 @@ class Session:
             if self.block in self.program.moments:
                 failed = self._log()
                 judged = self.block in self.program.judged
-                if self.crew.agree(bool(failed.any())) or judged:
+                fallen = self.crew.agree(bool(failed.any()))
+                if judged or fallen:
                     done, when = since_evaluation
                     speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
-                    self._judge(failed, speed * self.program.config.seeds, judged)
+                    self._judge(judged, fallen, failed, speed * self.program.config.seeds)
                     since_evaluation = (self.block, time.monotonic())
             if self.crew.count == 1 or self.block in self.program.moments:
                 self._save_if_due()
@@ -215,7 +216,7 @@ class Session:
     def _measures(self) -> dict[str, np.ndarray]:
         return self.program.measure(self.population.members.agent, self.population.members.hyper)
 
-    def _judge(self, failed: np.ndarray, speed: float, judged: bool) -> None:
+    def _judge(self, judged: bool, fallen: bool, failed: np.ndarray, speed: float) -> None:
         """Evaluates, keeps the best policy, and tunes the members where it is time or one has failed."""
         found, measured = self._episodes(), self._measures()
         if judged:
@@ -225,7 +226,7 @@ class Session:
         standing = self._standing(found, measured, failed)
         if self.block == self.program.total:
             self.breeding.end(self.block, standing)
-        elif self.block in self.program.generations or standing.failed.any():
+        elif self.block in self.program.generations or fallen:
             rescue = self.block not in self.program.generations
             self.population = self.breeding.breed(self.population, self.block, standing, rescue)
 
