@@ -89,27 +89,50 @@ def plot_episode(episode: Episode, out: Path, title: str) -> Path:
 
 def new_figure(width: float, height: float) -> tuple[Any, Any]:
     """A figure and its axes, in the colours of all pictures."""
+    figure = empty_figure(width, height)
+    return figure, dressed(figure.add_subplot())
+
+
+def empty_figure(width: float, height: float) -> Any:
+    """A figure that has no axes yet."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    return figure
+
+
+def dressed(axes: Any) -> Any:
+    """Axes in the colours of all pictures."""
     axes.grid(color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[:].set_color(GRID)
     axes.tick_params(colors=INK, length=0)
-    return figure, axes
+    return axes
+
+
+def count_steps(axes: Any, most: int = 6) -> None:
+    """Makes x an axis of environment steps: 500, 20k, 1.5M."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: in_short(x)))
+
+
+def in_short(number: float) -> str:
+    """500, 20k or 1.5M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
 
 
 def _figure() -> tuple[Any, Any]:
     """For curves over steps."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
     figure, axes = new_figure(7.2, 4.2)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"))
+    count_steps(axes)
     return figure, axes
 
 
