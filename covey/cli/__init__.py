@@ -21,6 +21,7 @@ covey: train continuous-control agents in one compiled JAX program
   covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
   covey skills RUN [--out FILE.png]           the map of a run's skills: where each of them leads
   covey plan RUN --goal 3,4 --goal -2,1       steer a run's skills from goal to goal, with no further training
+  covey lineage RUN                           the pictures of a population: who copied whom, with which values
   covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
   covey envs                                  the environments
   covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
@@ -368,6 +369,23 @@ def _numbers(text: str) -> list[float]:
 
 
 @dataclass(frozen=True)
+class LineageOptions:
+    """Draws a population: who copied whom, where the hyper-parameters went, how fit the members were."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+
+
+def _lineage(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = _parse(LineageOptions, arguments, "covey lineage")
+    with writing(options.run):
+        print("\n".join(map(str, load(options.run).plot_population())))
+
+
+@dataclass(frozen=True)
 class ReplayOptions:
     """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
 
@@ -431,6 +449,7 @@ VERBS = {
     "plot": _plot,
     "skills": _skills,
     "plan": _plan,
+    "lineage": _lineage,
     "replay": _replay,
     "envs": _envs,
     "agents": _agents,

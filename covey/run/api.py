@@ -23,6 +23,7 @@ from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.media import Episode, record, write_gif
 from covey.run.plots import plot_curves, plot_episode
+from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage, read_lineage
 from covey.run.presets import describe, flat, preset_config
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.progress import Reporter
@@ -165,6 +166,17 @@ class Run:
         metric = "skills/information" if agents.entry(self.config.algorithm).skills else "eval/return"
         title = f"{self.config.algorithm} on {self.config.env}"
         return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
+
+    def plot_population(self) -> tuple[Path, ...]:
+        """Who copied whom, where the hyper-parameters went, and how fit the members were."""
+        require(self.config.pbt is not None, f"{self.path} is no population: `covey evolve` makes one.")
+        lineage, title = read_lineage(self.folder.lineage), f"{self.config.algorithm} on {self.config.env}"
+        label = self.config.fitness
+        media, ranges = self.folder.media, {n: (r.low, r.high, r.scale) for n, r in self.config.searched().items()}
+        drawn = [plot_lineage(lineage, media / "lineage.png", f"{title}: who copied whom")]
+        if ranges:
+            drawn.append(plot_hypers(lineage, media / "hypers.png", f"{title}: hyper-parameters", ranges))
+        return (*drawn, plot_fitness(lineage, media / "fitness.png", f"{title}: the population", label))
 
     def save_replay(self, path: str | Path | None = None) -> Path:
         """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
@@ -364,7 +376,7 @@ def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: 
         reporter.say(f"  tuned: {ranges or 'nothing'}")
         reporter.say(
             f"  {number} generations, one every {config.pbt.interval:,} steps; in each, the {replaced} worst by "
-            f"{program.fitness} copy one of the {max(1, round(config.pbt.top * config.seeds))} best"
+            f"{config.fitness} copy one of the {max(1, round(config.pbt.top * config.seeds))} best"
         )
     reporter.say(f"  run folder: {folder.path}")
 
@@ -391,6 +403,8 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
     reporter.say(f"animation:      {run.animate()}")
+    if run.config.pbt:
+        reporter.say(f"population:     {', '.join(map(str, run.plot_population()))}")
     if session.program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")

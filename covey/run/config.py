@@ -139,6 +139,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps), pbt=pbt
         )
 
+    @property
+    def fitness(self) -> str:
+        """What members are ranked by: `return`, or the name of a measure of skills."""
+        asked = self.pbt.fitness if self.pbt else ""
+        return asked or ("information" if agents.entry(self.algorithm).skills else "return")
+
     def searched(self) -> Space:
         """The ranges of what is tuned: by `covey evolve` alone, and never a hyper-parameter that has a schedule."""
         if self.pbt is None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey.population.evolve import PBT, Heir, Standing, generation
@@ -37,7 +36,7 @@ class Breeding:
         self._write(0, 0, standing, own)
 
     def end(self, block: int, standing: Standing) -> None:
-        """Writes down how they ended."""
+        """Writes down how they ended, as a generation in which nobody is replaced."""
         own = [Heir(m, _values(standing, m), "kept") for m in range(len(standing.fitness))]
         self._write(self._number(block) + 1, block, standing, own)
 
@@ -79,11 +78,11 @@ class Breeding:
             for name, value in heir.hyper.items():
                 hyper[name][slot] = value
             if data is not None:
-                population = loop.put(population, jnp.asarray(data[place_]), jnp.int32(slot))
+                population = loop.put(population, data[place_], np.arange(loop.members) == slot)
         agent, hyper = place((agent, renamed(members.hyper, hyper)), loop.devices, SPLIT)
-        population = population._replace(members=members._replace(agent=agent, hyper=hyper))
+        population = population._replace(members=population.members._replace(agent=agent, hyper=hyper))
         if failed.any():
-            population = loop.restart(population, place(failed, loop.devices, SPLIT))
+            population = loop.restart(population, failed)
         return population
 
     def _write(self, number: int, block: int, standing: Standing, heirs: list[Heir], changed: bool = False) -> None:

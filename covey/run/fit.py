@@ -103,6 +103,7 @@ class Session:
         self.files = Files(self.folder, members, self.step, places, writes)
         pbt = self.program.config.pbt
         self.breeding = Breeding(self.program, pbt, self.files) if pbt else None
+        self.standing: Standing | None = None
 
     def _newest(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """The newest checkpoint that this process, and all others, have whole; nothing before the first."""
@@ -153,6 +154,8 @@ class Session:
                 self._save_if_due()
         self._save()
         self.writer.finish()
+        if self.breeding:  # after the last checkpoint, so that a run that goes on longer forgets its end
+            self.breeding.end(self.block, self.standing or self._standing(self._episodes(), self._measures()))
 
     def _advance(self, blocks: int, warmup: bool) -> None:
         self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
@@ -223,16 +226,18 @@ class Session:
             self._evaluated(found, measured, speed)
         if not self.breeding:
             return
-        standing = self._standing(found, measured, failed)
-        if self.block == self.program.total:
-            self.breeding.end(self.block, standing)
-        elif self.block in self.program.generations or fallen:
+        self.standing = self._standing(found, measured, failed)
+        if self.block < self.program.total and (self.block in self.program.generations or fallen):
             rescue = self.block not in self.program.generations
-            self.population = self.breeding.breed(self.population, self.block, standing, rescue)
+            self.population = self.breeding.breed(self.population, self.block, self.standing, rescue)
 
     def _standing(self, found: Episodes, measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> Standing:
         assert self.breeding
-        fitness = np.mean(found.returns, axis=1) if self.program.fitness == "return" else measured[self.program.fitness]
+        fitness = (
+            np.mean(found.returns, axis=1)
+            if self.program.config.fitness == "return"
+            else measured[self.program.config.fitness]
+        )
         failed = np.zeros(len(fitness), bool) if failed is None else failed
         return self.breeding.standing(self.population, fitness, np.asarray(found.returns), failed)
 
@@ -259,7 +264,11 @@ class Session:
             )
         self.files.flush()
         returns = intervals[:, 0]
-        fitness = skills[self.program.fitness] if self.breeding and self.program.fitness != "return" else returns
+        fitness = (
+            skills[self.program.config.fitness]
+            if self.breeding and self.program.config.fitness != "return"
+            else returns
+        )
         top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
         better = fitness[top] > self.best.value or bool(self.program.skills)
         if np.isfinite(fitness[top]) and better:

@@ -91,12 +91,6 @@ class Program(NamedTuple):
         return self.config.searched()
 
     @property
-    def fitness(self) -> str:
-        """What members are ranked by: `return`, or the name of a measure of skills."""
-        asked = self.config.pbt.fitness if self.config.pbt else ""
-        return asked or ("information" if self.skills else "return")
-
-    @property
     def warmup_rows(self) -> int:
         return self.warmup * self.loop.trainer.iterations * self.loop.trainer.unroll
 
@@ -127,7 +121,7 @@ class Program(NamedTuple):
 
     def template(self) -> Population:
         """The shapes of the population, with nothing computed."""
-        return jax.eval_shape(self.loop.init, *self._seeds())
+        return self.loop.template(*self._seeds())
 
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
@@ -223,10 +217,11 @@ def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, tot
 
 def _check_fitness(program: Program, pbt: PBT) -> None:
     """Raises a CoveyError where there is nothing by that name to rank members by."""
-    name, measures = program.fitness, {"return"}
+    name, measures = program.config.fitness, {"return"}
     if program.skills and name != "return":
-        template = program.template().members
-        measures |= set(jax.eval_shape(program.measured, template.agent, template.hyper))
+        members = program.template().members
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), (members.agent, members.hyper))
+        measures |= set(jax.eval_shape(program.measured, *one))
     if name not in measures:
         raise CoveyError(f"{unknown('fitness', name, measures)}")
     require(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from covey.replay import ReplayState
 from covey.training.member import Population, where
 from covey.training.schedule import initial
-from covey.training.spread import MEMBERS, SPLIT, WHOLE, Axis, each, place, spread
+from covey.training.spread import SPLIT, WHOLE, Axis, each, place, spread
 from covey.training.trainer import Trainer
 from covey.types import Array, Key
 
@@ -35,67 +35,66 @@ class DeviceLoop:
     axis: Axis
     devices: int = 1
 
-    @partial(jax.jit, static_argnames="self")
     def init(self, hypers: Any, keys: Key) -> Population:
         """New members from hyper-parameters [P] and keys [P]."""
+        return spread(self._init, self.devices, (SPLIT, SPLIT), LAYOUT)(hypers, keys)
 
-        def new(hypers: Any, keys: Key) -> Population:
-            members = jax.vmap(self.trainer.init)(hypers, keys)
-            return Population(members, self.trainer.replay.init(len(keys)), jnp.zeros((), jnp.int32))
-
-        return spread(new, self.devices, SPLIT, LAYOUT)(hypers, keys)
+    def template(self, hypers: Any, keys: Key) -> Population:
+        """The shapes of a population, with nothing computed."""
+        return jax.eval_shape(self._init, hypers, keys)
 
     def place(self, population: Population) -> Population:
         """A population whose arrays may lie anywhere, on its devices."""
         return place(population, self.devices, LAYOUT)
 
-    @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def load(self, population: Population, data: Array) -> Population:
         """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
+        return spread(self._load, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, data)
 
-        members = each(self.trainer.show, self.axis, self.devices)(population.members, data)
+    def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
+        """The population `blocks` blocks later. The number is traced: one compilation serves every length."""
+        run = partial(self._advance, warmup=warmup)
+        return spread(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, blocks)
+
+    def restart(self, population: Population, failed: Any) -> Population:
+        """Members that have failed [P] get new environments, and their replay forgets what was not finite."""
+        return spread(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
+
+    def put(self, population: Population, data: Any, chosen: Any) -> Population:
+        """The population with data [rows, N, width] as the replay of the chosen members [P]."""
+        return spread(self._put, self.devices, (LAYOUT, WHOLE, SPLIT), LAYOUT)(population, data, chosen)
+
+    @partial(jax.jit, static_argnames="self")
+    def _init(self, hypers: Any, keys: Key) -> Population:
+        members = jax.vmap(self.trainer.init)(hypers, keys)
+        return Population(members, self.trainer.replay.init(len(keys)), jnp.zeros((), jnp.int32))
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def _load(self, population: Population, data: Array) -> Population:
+        members = each(self.trainer.show, self.axis)(population.members, data)
         held = population.replay.data.at[:, : data.shape[1]].set(data)
         return population._replace(members=members, replay=ReplayState(held, jnp.int32(data.shape[1])))
 
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def _restart(self, population: Population, failed: Array) -> Population:
+        renewed = jax.vmap(lambda m: self.trainer.restart(m, population.block))(population.members)
+        members = where(failed, renewed, population.members)
+        cleansed = self.trainer.replay.cleanse(population.replay.data)
+        data = jnp.where(failed[:, None, None, None], cleansed, population.replay.data)
+        return population._replace(members=members, replay=population.replay._replace(data=data))
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def _put(self, population: Population, data: Array, chosen: Array) -> Population:
+        held = population.replay.data
+        held = jnp.where(chosen[:, None, None, None], data[None], held)
+        return population._replace(replay=population.replay._replace(data=held))
+
     @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="population")
-    def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
-        """The population `blocks` blocks later. The number is traced: one compilation serves every length."""
-        run = self._in_turn if self.axis == "map" else self._in_step
+    def _advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
         if self.trainer.shared:
-            run = self._block_by_block
-
-        def part(population: Population, blocks: Array) -> Population:
-            return run(population, blocks, warmup)
-
-        return spread(part, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, blocks)
-
-    @partial(jax.jit, static_argnames="self", donate_argnames="population")
-    def put(self, population: Population, data: Array, slot: Array) -> Population:
-        """The population with data [rows, N, width] as the replay of a member."""
-
-        def part(population: Population, data: Array, slot: Array) -> Population:
-            held = population.replay.data
-            first = jax.lax.axis_index(MEMBERS) * len(held) if self.devices > 1 else 0
-            here = jnp.clip(slot - first, 0, len(held) - 1)
-            kept = jax.lax.dynamic_index_in_dim(held, here, keepdims=False)
-            new = jnp.where(here == slot - first, data, kept)
-            replay = population.replay._replace(data=jax.lax.dynamic_update_index_in_dim(held, new, here, 0))
-            return population._replace(replay=replay)
-
-        return spread(part, self.devices, (LAYOUT, WHOLE, WHOLE), LAYOUT)(population, data, slot)
-
-    @partial(jax.jit, static_argnames="self", donate_argnames="population")
-    def restart(self, population: Population, failed: Array) -> Population:
-        """Members that have failed [P] get new environments, and their replay forgets what was not finite."""
-
-        def part(population: Population, failed: Array) -> Population:
-            renewed = jax.vmap(lambda m: self.trainer.restart(m, population.block))(population.members)
-            members = where(failed, renewed, population.members)
-            cleansed = self.trainer.replay.cleanse(population.replay.data)
-            data = jnp.where(failed[:, None, None, None], cleansed, population.replay.data)
-            return population._replace(members=members, replay=population.replay._replace(data=data))
-
-        return spread(part, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
+            return self._block_by_block(population, blocks, warmup)
+        run = self._in_turn if self.axis == "map" else self._in_step
+        return run(population, blocks, warmup)
 
     def _block_by_block(self, population: Population, blocks: Array, warmup: bool) -> Population:
         """In turn too, but a block each: what a member has stored, the others see."""

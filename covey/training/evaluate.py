@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from covey.agent import Policy
 from covey.envs.base import Env
 from covey.training.member import where
-from covey.training.spread import Axis, each
+from covey.training.spread import SPLIT, WHOLE, Axis, each, spread
 from covey.types import Array, Key
 
 
@@ -31,7 +31,6 @@ class _Progress(NamedTuple):
     found: Episodes
 
 
-@partial(jax.jit, static_argnames=("policy", "env", "episodes", "axis", "devices"))
 def evaluate(
     policy: Policy[Any, Any, Any],
     env: Env,
@@ -43,11 +42,18 @@ def evaluate(
     devices: int = 1,
 ) -> Episodes:
     """Episodes of every member [P], all from the same start states."""
+    run = partial(_evaluate, policy, env, episodes, axis)
+    return spread(run, devices, (SPLIT, SPLIT, WHOLE), SPLIT)(states, hypers, key)
 
+
+@partial(jax.jit, static_argnames=("policy", "env", "episodes", "axis"))
+def _evaluate(
+    policy: Policy[Any, Any, Any], env: Env, episodes: int, axis: Axis, states: Any, hypers: Any, key: Key
+) -> Episodes:
     def one(state: Any, hyper: Any) -> Episodes:
         return run_episodes(policy, env, state, hyper, key, episodes)
 
-    return each(one, axis, devices)(states, hypers)
+    return each(one, axis)(states, hypers)
 
 
 def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Episodes:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from covey.agent import Paths, Policy, SkillAgent
 from covey.envs.base import Env
-from covey.training.spread import Axis, each
+from covey.training.spread import SPLIT, WHOLE, Axis, each, spread
 from covey.types import Array, Key, Metrics
 
 
@@ -41,7 +41,6 @@ def skill_paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: A
     return _paths(agent, env, state, hyper, key, episodes)
 
 
-@partial(jax.jit, static_argnames=("agent", "env", "episodes", "axis", "devices"))
 def measure(
     agent: SkillAgent[Any, Any, Any],
     env: Env,
@@ -53,12 +52,20 @@ def measure(
     devices: int = 1,
 ) -> Metrics:
     """What every member's skills are worth, [P] each, over the episodes of `skill_paths`."""
+    run = partial(_measure, agent, env, episodes, axis)
+    return spread(run, devices, (SPLIT, SPLIT, WHOLE), SPLIT)(states, hypers, key)
+
+
+@partial(jax.jit, static_argnames=("agent", "env", "episodes", "axis"))
+def _measure(
+    agent: SkillAgent[Any, Any, Any], env: Env, episodes: int, axis: Axis, states: Any, hypers: Any, key: Key
+) -> Metrics:
     key_paths, key_measure = jax.random.split(key)
 
     def one(state: Any, hyper: Any) -> Metrics:
         return agent.measure(state, hyper, _paths(agent, env, state, hyper, key_paths, episodes), key_measure)
 
-    return each(one, axis, devices)(states, hypers)
+    return each(one, axis)(states, hypers)
 
 
 @partial(jax.jit, static_argnames=("planner", "env", "steps"))

@@ -46,7 +46,7 @@ def test_one_compilation_of_each_kind(axis: str):
         work(1)
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
-    traced = [name for name in compiled if name in ("advance", "init", "evaluate")]
+    traced = [name for name in compiled if name in ("_advance", "_init", "_evaluate")]
     assert not traced, f"traced again: {traced}"
 
 
@@ -79,7 +79,7 @@ def test_a_chunk_reuses_its_replay():
     hyper = jax.tree.map(lambda s: jax.ShapeDtypeStruct((2,), jnp.float32), loop.trainer.schedules)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
     shapes = jax.eval_shape(loop.init, hyper, keys)
-    compiled = type(loop).advance.lower(loop, shapes, jnp.int32(1), warmup=False).compile()
+    compiled = type(loop)._advance.lower(loop, shapes, jnp.int32(1), warmup=False).compile()
     memory, replay = compiled.memory_analysis(), 4 * np.prod(shapes.replay.data.shape)
     assert memory.alias_size_in_bytes >= replay
     assert memory.temp_size_in_bytes < replay / 4
