@@ -8,6 +8,10 @@ class CoveyError(Exception):
     """An error that a user can act on. The command line prints it without a traceback."""
 
 
+class LostProcess(CoveyError):  # noqa: N818  (it says what happened)
+    """Another process of a job is gone, so that a tidy end, for which all have to meet, is not to be had."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> CoveyError:
     """The error for a name that is not registered, with the nearest ones that are."""
     known = sorted(known)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.errors import CoveyError, require, unknown
+from covey.errors import CoveyError, LostProcess, require, unknown
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
@@ -58,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
             raise unknown("command", arguments[0], VERBS)
         VERBS[arguments[0]](arguments[1:])
         return 0
+    except LostProcess as error:
+        print(f"covey: {error}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(1)  # jax would wait for the lost process, and then end with a page of its own
     except CoveyError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 1

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from covey.errors import CoveyError, require
+from covey.errors import CoveyError, LostProcess, require
 from covey.population.evolve import Standing
 
-HEARTBEAT = 20
+HEARTBEAT = 50
 """Seconds without a sign of life after which a process counts as dead."""
 
 
@@ -176,8 +176,8 @@ def _exchange(message: np.ndarray) -> np.ndarray:
 
     try:
         return np.asarray(process_allgather(message))
-    except jax.errors.JaxRuntimeError as error:
-        raise CoveyError(
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        raise LostProcess(
             "Another process of this job has stopped, so that this one can't go on. Everything up to the last "
             "checkpoint is kept: start `covey resume RUN` with the same --coordinator, --processes and --process in "
             f"every process. ({str(error).splitlines()[0][:200]})"

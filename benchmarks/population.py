@@ -1,0 +1,70 @@
+"""What tuning a population while it learns is worth: against random search and one agent, with as many steps in all.
+
+    python -m benchmarks.population [--tasks pendulum cartpole-swingup] [--seeds 3] [--members 8] [--runs FOLDER]
+
+The search space is bad on purpose: learning rates over four decades, and all else as the algorithm has it. Random
+search is the same population in which nobody is replaced. The one agent has the defaults of the algorithm, the networks
+of the others, and the steps of all of them. Every policy is judged on 50 start states that nothing before had used.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covey
+from covey.run.presets import PRESETS
+
+SPACE = dict.fromkeys(("actor_lr", "critic_lr"), "1e-6:1e-2")
+STEPS = {"pendulum": 10_000, "cartpole-swingup": 30_000, "reacher": 25_000}
+GENERATIONS = 20
+EPISODES = 50
+
+
+def final(run: covey.Run) -> list[float]:
+    """The members' returns at the last evaluation."""
+    column = run.metrics()["eval/return"]
+    return column["value"][-run.config.seeds :]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", nargs="+", default=["pendulum", "cartpole-swingup"], choices=list(STEPS))
+    parser.add_argument("--agent", default="td3")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--runs", type=Path, default=None)
+    options = parser.parse_args()
+    folder = options.runs or Path(tempfile.mkdtemp())
+    for task in options.tasks:
+        agent = PRESETS[options.agent, task]["agent"]
+        common: dict[str, Any] = {"env": task, "agent": agent, "preset": False, "quiet": True}
+        common |= {"evaluations": GENERATIONS, "episodes": 10}
+        for seed in range(0, 100 * options.seeds, 100):
+            runs = {}
+            for name, bottom in (("pbt", 0.25), ("random search", 0.0)):
+                runs[name] = covey.evolve(
+                    options.agent,
+                    members=options.members,
+                    steps=STEPS[task],
+                    seed=seed,
+                    pbt={"bottom": bottom},
+                    space=SPACE,
+                    out=folder / f"{task}-{name.replace(' ', '-')}-{seed}",
+                    **common,
+                )
+            steps = options.members * STEPS[task]
+            runs["one agent"] = covey.train(
+                options.agent, steps=steps, seed=seed, out=folder / f"{task}-one-{seed}", **common
+            )
+            for name, run in runs.items():
+                returns, best = final(run), run.evaluate(EPISODES).mean.centre
+                row = {"best policy": round(best, 1), "median at the end": round(float(np.median(returns)), 1)}
+                print(f"{options.agent} on {task}, seed {seed}, {name}: {json.dumps(row)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
