@@ -1,11 +1,12 @@
 """Updates per second of covey's learners as a share of what the machine's matrix products allow.
 
-    python -m benchmarks.learner [--agents td3 sac] [--rounds 7] [--members 1] [--axis map] [--hidden 256]
+    python -m benchmarks.learner [--agents td3 sac] [--rounds 7] [--members 1 8] [--devices 2] [--axis map] [--hidden 256]
 
 The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics; TD3's delay 2).
 The limit is the measured speed of a chain of 256 x 256 x 256 products over the matrix work of one update, counted
 by hand below. What runs is the whole training program: an environment that costs nothing is stepped, stored and
-sampled from too. Machines are noisy, so all are measured in turns, and a share is taken within a round.
+sampled from too. Machines are noisy, so all are measured in turns, and a share is taken within a round. Several members
+are spread over the devices, and compared with one that has the machine for itself.
 """
 
 import argparse
@@ -88,14 +89,19 @@ def product_chain() -> Callable[[], Any]:
 
 
 def learner(
-    name: str, members: int = 1, axis: str = "map", agent: dict[str, Any] | None = None, precision: str = "float32"
+    name: str,
+    members: int = 1,
+    axis: str = "map",
+    agent: dict[str, Any] | None = None,
+    precision: str = "float32",
+    devices: int = 1,
 ) -> tuple[Callable[[], Any], int]:
     """A training program, warmed up and compiled, and the updates of one call of it."""
     entry, env = agents.entry(name), Noise()
     config = default_config(name, agent=agent or {}).agent
     made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
     trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)
-    loop = DeviceLoop(trainer, members, axis)  # type: ignore[arg-type]
+    loop = DeviceLoop(trainer, members, axis, devices)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
     state[0] = loop.advance(state[0], 10, warmup=True)
@@ -122,33 +128,47 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agents", nargs="+", default=["td3", "sac"])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--members", type=int, default=1)
+    parser.add_argument("--members", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--axis", default="map", choices=["map", "vmap"])
     parser.add_argument("--hidden", type=int, default=256)
     options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", options.devices)
     torso = {"hidden": [options.hidden, options.hidden]}
     networks = {"networks": {"actor": torso, "critic": torso}}
     chain = product_chain()
-    learners = {name: learner(name, options.members, options.axis, networks) for name in options.agents}
+    learners = {
+        (name, members): learner(
+            name, members, options.axis, networks, devices=options.devices if members % options.devices == 0 else 1
+        )
+        for name in options.agents
+        for members in options.members
+    }
     chain()
-    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, hidden {options.hidden}, members {options.members}, "
-          f"{options.axis}")  # fmt: skip
-    results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in learners}
+    print(f"jax {jax.__version__}, {jax.devices()[0].platform}, hidden {options.hidden}, {options.axis}, "
+          f"several members on {options.devices} devices")  # fmt: skip
+    results: dict[tuple[str, int], list[tuple[float, float, float]]] = {which: [] for which in learners}
     for _ in range(options.rounds):
-        for name, (run, updates) in learners.items():
-            work = flops(name, options.hidden) / 1e9
+        for which, (run, updates) in learners.items():
+            work = flops(which[0], options.hidden) / 1e9
             turns = [(seconds(chain), seconds(run), seconds(chain)) for _ in range(4)]
             gflops = CHAIN * 2 * 256**3 / min(min(before, after) for before, _, after in turns) / 1e9
             rate = updates / min(middle for _, middle, _ in turns)
-            results[name].append((gflops, rate, rate * work / gflops))
-            print("products {:6.1f} GFLOP/s   {} {:6.1f} updates/s   share of the limit {:.3f}".format(
-                gflops, name, *results[name][-1][1:]))  # fmt: skip
-    for name, rows in results.items():
+            results[which].append((gflops, rate, rate * work / gflops))
+            print("products {:6.1f} GFLOP/s   {} x {} {:6.1f} updates/s   share of the limit {:.3f}".format(
+                gflops, which[1], which[0], *results[which][-1][1:]))  # fmt: skip
+    for (name, members), rows in results.items():
         work = flops(name, options.hidden) / 1e9
         best = max(rate for _, rate, _ in rows) * work / max(gflops for gflops, _, _ in rows)
         middle = statistics.median(share for *_, share in rows)
-        print(f"{name} learner, {1000 * work:.1f} MFLOP per update: {middle:.2f} of the limit in the median round, "
-              f"{best:.2f} with the best of each")  # fmt: skip
+        line = (
+            f"{members} x {name}, {1000 * work:.1f} MFLOP per update: {middle:.2f} of the limit in the median round, "
+        )
+        line += f"{best:.2f} with the best of each"
+        if members > 1 and (name, 1) in results:
+            ratios = [rate / alone for (_, rate, _), (_, alone, _) in zip(rows, results[name, 1], strict=True)]
+            line += f"; {statistics.median(ratios):.2f} of one learner's updates per second"
+        print(line)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,24 @@ def test_same_seed_same_result_and_another_seed_another(loop):
         assert_same(one.members.agent, other.members.agent)
 
 
+def test_a_member_of_a_population_is_as_if_alone(loop):
+    """To the bit: the same key and hyper-parameters give the same agent, whoever else is there."""
+    hypers = jax.tree.map(
+        lambda s: jnp.stack([jnp.float32(s.start), jnp.float32(0.8 * s.start)]), loop.trainer.schedules
+    )
+    keys = jax.random.split(jax.random.key(3), loop.members)
+
+    def trained(loop: DeviceLoop, members: slice):
+        new = loop.init(*jax.tree.map(lambda x: x[members], (hypers, keys)))
+        return loop.advance(loop.advance(new, jnp.int32(2), warmup=True), jnp.int32(1), warmup=False)
+
+    whole = trained(loop, slice(None))
+    for i in range(loop.members):
+        alone = trained(DeviceLoop(loop.trainer, 1, "map"), slice(i, i + 1))
+        assert_same(jax.tree.map(lambda x, i=i: x[i : i + 1], whole.members), alone.members)
+        assert_same(whole.replay.data[i : i + 1], alone.replay.data)
+
+
 def test_vmap_over_members_is_the_loop_over_them(loop):
     lock_step = DeviceLoop(loop.trainer, loop.members, "vmap")
     one = loop.advance(population(loop), jnp.int32(1), warmup=False).members.agent
