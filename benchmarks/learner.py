@@ -1,6 +1,6 @@
 """Updates per second of covey's learners as a share of what the machine's matrix products allow.
 
-    python -m benchmarks.learner [--agents td3 sac] [--rounds 7] [--members 1 8] [--devices 2] [--axis map] [--hidden 256]
+    python -m benchmarks.learner [--agents td3 sac] [--members 1 8] [--devices 2] [--axis map] [--hidden 256] ...
 
 The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics; TD3's delay 2).
 The limit is the measured speed of a chain of 256 x 256 x 256 products over the matrix work of one update, counted
@@ -104,11 +104,11 @@ def learner(
     loop = DeviceLoop(trainer, members, axis, devices)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
-    state[0] = loop.advance(state[0], 10, warmup=True)
+    state[0] = loop.advance(state[0], jnp.int32(10), warmup=True)
     blocks = max(1, 2 // members)
 
     def run() -> Any:
-        state[0] = loop.advance(state[0], blocks, warmup=False)
+        state[0] = loop.advance(state[0], jnp.int32(blocks), warmup=False)
         return state[0].members.tally
 
     run()

@@ -18,7 +18,7 @@ import numpy as np
 import covey
 from covey.run.presets import PRESETS
 
-SPACE = dict.fromkeys(("actor_lr", "critic_lr"), "1e-6:1e-2")
+SPACE: dict[str, Any] = dict.fromkeys(("actor_lr", "critic_lr"), "1e-6:1e-2")
 STEPS = {"pendulum": 10_000, "cartpole-swingup": 30_000, "reacher": 25_000}
 GENERATIONS = 20
 EPISODES = 50
