@@ -138,7 +138,7 @@ class Island:
         offered = self._known[member].weights
         found = None if offered is None else self.post.collect(offered)
         if found is None:
-            self.post.tell(f"The weights of member {member} are lost: another is copied instead of it.")
+            self.post.tell(f"The weights of member {member} are lost: it can't be copied.")
             raise LostError(member)
         return unpack(found[None], like)
 
