@@ -125,9 +125,6 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         require(self.devices >= 0, f"--devices must not be negative, not {self.devices}.")
         if self.pbt is not None:
             _check_evolution(self, self.pbt)
-        require(self.islands >= 0, f"--islands must not be negative, not {self.islands}.")
-        require(self.engine == "ray" or self.islands <= 1, f"--islands {self.islands} needs --engine ray.")
-        require(self.engine != "ray" or self.pbt is not None, "--engine ray is for `covey evolve`.")
         choices = {
             "population_axis": ("auto", "map", "vmap"),
             "precision": ("float32", "bfloat16"),
@@ -136,6 +133,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         for name, known in choices.items():
             value = getattr(self, name)
             require(value in known, f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {value!r}.")
+        require(self.islands >= 0, f"--islands must not be negative, not {self.islands}.")
+        require(self.engine == "ray" or self.islands <= 1, f"--islands {self.islands} needs --engine ray.")
+        require(self.engine != "ray" or self.pbt is not None, "--engine ray is for `covey evolve`.")
 
     def resolved(self) -> "RunConfig[Any, Any]":
         """This configuration with all that depends on the run's length, its data or the folder here written out."""

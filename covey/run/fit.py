@@ -126,8 +126,10 @@ class Session:
             found, measured = self._episodes(), self._measures()
         if self.block == 0:
             self._evaluated(found, measured, 0.0)
-            if self.breeding:
-                self.breeding.start(self._standing(found, measured))
+        if self.breeding:
+            standing = self._standing(found, measured)  # which others may hear of, also where a run goes on
+            if self.block == 0:
+                self.breeding.start(standing)
 
     def _train(self) -> None:
         blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())

@@ -164,7 +164,8 @@ class Program(NamedTuple):
 def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     """The program of a resolved configuration, for one of the processes; an error where it can't be run."""
     config.check()
-    shared = bool(config.pbt) and config.pbt.replay == "share"
+    replay = config.pbt.replay if config.pbt else "keep"
+    shared = replay == "share"
     members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
     devices = _devices(config, members)
     require(
@@ -175,8 +176,8 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
         config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
     )
     require(
-        config.islands == 1 or config.pbt is None or config.pbt.replay == "keep",
-        "Between islands no data travel: --engine ray needs --pbt.replay keep.",
+        config.islands == 1 or replay == "keep",
+        f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
     )
     env, entry = envs.make(config.env), agents.entry(config.algorithm)
     env = Described(env) if entry.skills else env

@@ -205,8 +205,8 @@ def test_no_part_lies_on_two_machines(capacities: list[float], parts: int, expec
     ("options", "message"),
     [
         ({"islands": 3}, "4 members can't be divided among 3 islands.*1 or 2 or 4 islands"),
-        ({"pbt": {"replay": "copy", "bottom": 0.5}}, "--pbt.replay keep"),
-        ({"pbt": {"replay": "share", "bottom": 0.5}}, "share"),
+        ({"pbt": {"replay": "copy", "bottom": 0.5}}, "--pbt.replay keep, not copy"),
+        ({"pbt": {"replay": "share", "bottom": 0.5}}, "--pbt.replay keep, not share"),
         ({"engine": "local"}, "--islands 2 needs --engine ray"),
         ({"pbt": None}, "covey evolve"),
         ({"engine": "dask"}, "--engine must be one of local, ray, not 'dask'"),

@@ -109,6 +109,25 @@ def test_a_killed_worker_is_started_again_from_its_checkpoint(tmp_path: Path):
     assert_whole(out)
 
 
+BROKEN = """
+import sys
+if "covey.run.cluster" in sys.modules:  # in a worker: the command line imports plugins before anything else
+    raise RuntimeError("this machine is broken")
+"""
+
+
+def test_gives_up_with_what_the_worker_said(tmp_path: Path, monkeypatch):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    with process(["evolve", "td3", *OPTIONS, "--plugin", "broken", "--out", "run"]) as running:
+        output, _ = running.communicate()
+    assert running.returncode == 1, output
+    assert "started again from step 0 (5 of 5)" in output
+    last = output.rpartition("covey: ")[2]
+    assert "was started again 5 times and came no further than step 0" in last
+    assert "RuntimeError: this machine is broken" in last and 'File "' in last
+
+
 def test_ctrl_c_saves_all_islands_and_resume_goes_on(tmp_path: Path):
     out = tmp_path / "run"
     with process(["evolve", "td3", *OPTIONS, "--out", str(out)]) as running:
