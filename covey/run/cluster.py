@@ -370,7 +370,16 @@ def _require_loopback(ray: Any) -> None:
 
 
 def _connect(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "/" not in host:
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()  # Ray itself would try for minutes
+        except OSError as error:
+            raise CoveyError(f"Nothing answers at --ray-address {address}: {error}.") from None
     try:
         ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise CoveyError(f"There is no Ray cluster at {address}: {str(error).strip().splitlines()[0]}") from error
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise CoveyError(
+            f"Ray can't connect to {address}: {_in_short(str(error))}. Has the cluster the same version of Ray and of "
+            "Python? If it asks for a token, set RAY_AUTH_MODE and RAY_AUTH_TOKEN here as there."
+        ) from error

@@ -1,6 +1,7 @@
 """Islands without Ray: what they tell each other, what is copied between them, and the files of the whole run."""
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,10 @@ def test_no_part_lies_on_two_machines(capacities: list[float], parts: int, expec
 def test_what_can_not_be_divided_among_islands(options: dict[str, Any], message: str):
     with pytest.raises(covey.CoveyError, match=message):
         build(default_config("td3", **(CONFIG | options)).resolved())
+
+
+def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(covey.CoveyError, match=r"pip install 'covey\[ray\]'"):
+        covey.evolve("td3", members=4, engine="ray", islands=2, out=tmp_path / "run", quiet=True, **TINY)
+    assert not (tmp_path / "run").exists()
