@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: run test lint format bench clean
+.PHONY: run test test-ray lint format bench clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
 
 test: lint  ## the whole test suite, as CI runs it
 	$(BIN)/pytest -n $(CORES) --dist worksteal
+
+test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
+	$(BIN)/pytest tests/population/test_ray.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check covey tests benchmarks examples

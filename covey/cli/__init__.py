@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -39,10 +39,15 @@ the plain defaults instead of those for this agent and --env (`covey presets` li
 EVOLVE = """\
 Trains a population, whose worst members now and then become varied copies of the best. Besides the options below, those
 of `covey train` (--out, --config, --preset, --plugin), and for a job of several processes, each started with the same
-options, --coordinator HOST:PORT --processes N --process I (or --coordinator auto under Slurm and Kubernetes)."""
+options, --coordinator HOST:PORT --processes N --process I (or --coordinator auto under Slurm and Kubernetes). With
+--engine ray the members are divided among islands that don't wait for each other, on this machine or, with
+--ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
 Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
---checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values."""
+--checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values.
+--ray-address says where the islands of a run with --engine ray go on."""
+PLUGINS: list[str] = []
+"""The modules that --plugin has named, which the islands of a cluster must import too."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,6 +99,7 @@ def _import_plugins(arguments: list[str]) -> list[str]:
             raise
         except Exception as error:
             raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
+        PLUGINS.append(name)
         name, arguments = _take(arguments, "--plugin")
     return arguments
 
@@ -147,24 +153,31 @@ def _evolve(arguments: list[str]) -> None:
         return
     name, arguments = _first(arguments, "an agent", "covey evolve sac --env pendulum --members 8")
     job, arguments = _job(arguments)
+    cluster, arguments = _cluster(arguments)
     default, out, presets, arguments = _beginning(name, arguments)
     options = evolve_options(config_type(name), default, default.pbt or PBT(), default.space or space_text(name))
     given = _parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
     require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
-    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space)
+    where = {"engine": given.engine, "islands": given.islands}
+    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, **where)
     crew = crew_of(*job)
-    start(config, out, Reporter(quiet=crew.index > 0), presets, crew)
+    start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
 
 
 def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
     """The options of `covey evolve`: those of a run, how many members, how they are tuned, and where."""
     number, how, where = run.seeds if run.pbt else 8, type(pbt), type(space)
+    runs_on, divided = run.engine, run.islands
 
     @dataclass(frozen=True)
     class EvolveOptions:
         run: Annotated[kind, tyro.conf.arg(name="")] = field(default_factory=lambda: run)  # type: ignore[valid-type]
         members: int = number
         """Members of the population; member i has the seed + i."""
+        engine: Literal["local", "ray"] = runs_on
+        """What runs them: the processes that you start, or Ray, which starts islands of members."""
+        islands: int = divided
+        """With Ray, how many islands the members are divided among; 0 means 4."""
         pbt: how = field(default_factory=lambda: pbt)  # type: ignore[valid-type]
         """How they are tuned."""
         space: where = field(default_factory=lambda: space)  # type: ignore[valid-type]
@@ -204,6 +217,14 @@ def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None
     return (coordinator, numbers[0], numbers[1]), arguments
 
 
+def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The Ray cluster that the arguments name, and the arguments that remain."""
+    from covey.run.cluster import Cluster
+
+    address, arguments = _take(arguments, "--ray-address")
+    return Cluster(address or "", tuple(PLUGINS)), arguments
+
+
 def _environment(arguments: list[str]) -> dict[str, str]:
     """The environment that the arguments name, the last one if several; it is left among them."""
     found, (env, rest) = {}, _take(arguments, "--env")
@@ -221,11 +242,12 @@ def _resume(arguments: list[str]) -> None:
 
     path, arguments = _first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     job, arguments = _job(arguments)
+    cluster, arguments = _cluster(arguments)
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = _parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
     crew = crew_of(*job)
-    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew)
+    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,14 @@ HEARTBEAT = 50
 """Seconds without a sign of life after which a process counts as dead."""
 
 
+class LostError(Exception):
+    """The weights of a member can't be had any more."""
+
+    def __init__(self, member: int) -> None:
+        super().__init__(f"The weights of member {member} are lost.")
+        self.member = member
+
+
 class Crew(Protocol):
     """As one of its processes sees it. Members are numbered over all processes, in the order of these."""
 
@@ -42,12 +50,15 @@ class Crew(Protocol):
         """Arrays [p, ...] of this process's members as those of all that are heard of [P, ...], NumPy."""
         ...
 
-    def standing(self, own: Standing) -> Standing:
-        """What is known of all members."""
+    def standing(self, own: Standing, agents: Any) -> Standing:
+        """What is known of all members. `agents` are the states [p, ...] of this process's, which may be copied."""
         ...
 
     def fetch(self, tree: Any, members: list[int]) -> Any:
-        """The rows of members anywhere, [k, ...], of arrays [p, ...] that each process has of its own members."""
+        """The rows of members anywhere, [k, ...], of arrays [p, ...] that each process has of its own members.
+
+        Raises `LostError` where one can't be had any more.
+        """
         ...
 
     def agree(self, wish: bool) -> bool:
@@ -71,7 +82,7 @@ class Alone:
     def gather(self, tree: Any) -> Any:
         return jax.device_get(tree)
 
-    def standing(self, own: Standing) -> Standing:
+    def standing(self, own: Standing, agents: Any) -> Standing:
         return own
 
     def fetch(self, tree: Any, members: list[int]) -> Any:
@@ -99,7 +110,7 @@ class Processes:
         mine = pack(tree)
         return unpack(_exchange(mine).reshape(-1, mine.shape[1]), tree)
 
-    def standing(self, own: Standing) -> Standing:
+    def standing(self, own: Standing, agents: Any) -> Standing:
         return self.gather(own)
 
     def fetch(self, tree: Any, members: list[int]) -> Any:

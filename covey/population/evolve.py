@@ -102,14 +102,20 @@ def generation(pbt: PBT, space: Space, standing: Standing, seed: int, number: in
 
 def best(standing: Standing, count: int) -> np.ndarray:
     """The best members, of those that have not failed, best first; an error if all have."""
-    order = _order(standing)
-    alive = order[~_failed(standing)[order]]
+    alive = ranked(standing)
     if not len(alive):
         raise CoveyError(
-            f"All {len(order)} members have failed: the fitness or the numbers of every one were not finite (NaN or "
-            "infinite). Search lower learning rates (--space.NAME LOW:HIGH), or look at the environment's rewards."
+            f"All {len(standing.fitness)} members have failed: the fitness or the numbers of every one were not finite "
+            "(NaN or infinite). Search lower learning rates (--space.NAME LOW:HIGH), or look at the environment's "
+            "rewards."
         )
     return alive[:count]
+
+
+def ranked(standing: Standing) -> np.ndarray:
+    """The members that have not failed, best first."""
+    order = _order(standing)
+    return order[~_failed(standing)[order]]
 
 
 def losers(pbt: PBT, standing: Standing) -> list[int]:

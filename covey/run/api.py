@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,10 +17,12 @@ from covey.errors import CoveyError, require
 from covey.population.crew import Alone, Crew
 from covey.run.cache import hushed, use_cache
 from covey.run.checkpoint import Store, restore
+from covey.run.cluster import Cluster, Connection, connected, train_islands
 from covey.run.config import RunConfig, default_config
 from covey.run.devices import use_devices
 from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
+from covey.run.islands import reached
 from covey.run.media import Episode, record, write_gif
 from covey.run.plots import plot_curves, plot_episode
 from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage, read_lineage
@@ -44,7 +46,7 @@ from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
-ALONE, MOST_PATH = Alone(), 4096
+ALONE, HERE, MOST_PATH = Alone(), Cluster(), 4096
 RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper", "devices")
 
 
@@ -79,7 +81,8 @@ class Run:
     @property
     def program(self) -> Program:
         """The program of a single policy of the run."""
-        return build(dataclasses.replace(self.config, seeds=1, pbt=None, devices=1))
+        single = dataclasses.replace(self.config, seeds=1, pbt=None, devices=1, engine="local", islands=1)
+        return build(single)
 
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Every logged number: name -> step, wall, member, value."""
@@ -183,6 +186,11 @@ class Run:
 
         `covey.train(..., replay=path)` starts another run with it.
         """
+        islands = [str(self.folder.island(number).path) for number in range(self.config.islands)]
+        require(
+            self.config.islands == 1 or self.folder.whole is not None,
+            f"Each island of {self.path} has a replay of its own: save that of {' or '.join(islands)}.",
+        )
         states = Store(self.folder.checkpoints, "step")
         self._require_checkpoint(states)
         try:
@@ -219,7 +227,13 @@ class Run:
 
 
 def train(
-    algorithm: str, *, out: str | Path | None = None, quiet: bool = False, preset: bool = True, **options: Any
+    algorithm: str,
+    *,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    preset: bool = True,
+    cluster: Cluster = HERE,
+    **options: Any,
 ) -> Run:
     """Trains an agent and returns its run. The options are the fields of RunConfig, for example env, steps, seed.
 
@@ -228,7 +242,7 @@ def train(
     """
     require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
-    return start(config, Path(out) if out else None, Reporter(quiet), preset)
+    return start(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
 
 
 def evolve(
@@ -237,15 +251,21 @@ def evolve(
     members: int = 8,
     pbt: dict[str, Any] | None = None,
     space: dict[str, Any] | None = None,
+    ray_address: str = "",
+    plugins: tuple[str, ...] = (),
     **options: Any,
 ) -> Run:
     """Trains a population and tunes its hyper-parameters meanwhile. The options are those of `train`, and
 
     `pbt`, such as {"bottom": 0.5}; `space`, ranges that differ from the algorithm's own, such as
     {"actor_lr": "1e-5:1e-2", "tau": "off"}. The best member is the run's policy.
+
+    With `engine="ray", islands=4` the members are divided among islands on this machine or, with `ray_address`, on a
+    cluster; `plugins` are modules that each of them imports first, which register environments, networks or agents.
     """
     require("seeds" not in options, "evolve takes `members`, not `seeds`.")
-    return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, **options)
+    cluster = Cluster(ray_address, tuple(plugins))
+    return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, cluster=cluster, **options)
 
 
 def load(path: str | Path) -> Run:
@@ -256,19 +276,38 @@ def load(path: str | Path) -> Run:
 
 
 def start(
-    config: RunConfig[Any, Any], out: Path | None, reporter: Reporter, preset: bool = False, crew: Crew = ALONE
+    config: RunConfig[Any, Any],
+    out: Path | None,
+    reporter: Reporter,
+    preset: bool = False,
+    crew: Crew = ALONE,
+    cluster: Cluster = HERE,
 ) -> Run:
     """A new run, from its first step to its pictures. A folder that holds the same run unfinished is gone on with.
 
     `preset` says that the configuration began with a preset, which is then named.
     """
-    use_cache()
-    use_devices(config, crew.count)
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     config = config.resolved()
+    with connected(config, cluster, reporter) as connection:
+        program = _prepared(config, crew)
+        folder = _created(config, out, crew)
+        with folder.lock(crew.index):
+            return _fit(program, folder, reporter, chosen, connection)
+
+
+def _prepared(config: RunConfig[Any, Any], crew: Crew) -> Program:
+    """The program of a new run, which can be run with the data that it is to start with."""
+    use_cache()
+    use_devices(config, crew.count * config.islands)
     program = build(config, crew)
     if config.replay:
         program.loaded_rows(open_replay(Path(config.replay)))
+    return program
+
+
+def _created(config: RunConfig[Any, Any], out: Path | None, crew: Crew) -> RunFolder:
+    """The folder of a new run, or of the same one unfinished."""
     folder = _agreed(RunFolder(out) if out else new_folder(config), crew)
     with _one_at_a_time(crew):
         if folder.config.exists():
@@ -280,19 +319,26 @@ def start(
             )
         else:
             folder.create(config)
-    with folder.lock(crew.index):
-        return _fit(program, folder, reporter, chosen)
+    return folder
 
 
-def resume(path: Path, config: RunConfig[Any, Any] | None, reporter: Reporter, crew: Crew = ALONE) -> Run:
+def resume(
+    path: Path,
+    config: RunConfig[Any, Any] | None,
+    reporter: Reporter,
+    crew: Crew = ALONE,
+    cluster: Cluster = HERE,
+) -> Run:
     """Goes on with a run from its newest checkpoint, with another configuration if one is given."""
-    use_cache()
     folder = RunFolder(path)
-    use_devices(config or folder.load_config(), crew.count)
-    with folder.lock(crew.index):
+    old, whole = folder.load_config(), folder.whole
+    require(whole is None, f"{path} is an island of a run. Go on with all of it: covey resume {whole and whole.path}")
+    with connected(old, cluster, reporter) as connection, folder.lock(crew.index):
+        use_cache()
+        use_devices(config or old, crew.count * old.islands)
         with _one_at_a_time(crew):
             program = _changed_program(folder, config, crew)
-        return _fit(program, folder, reporter)
+        return _fit(program, folder, reporter, connection=connection)
 
 
 def _agreed(folder: RunFolder, crew: Crew) -> RunFolder:
@@ -315,6 +361,33 @@ def _one_at_a_time(crew: Crew) -> Iterator[None]:
 
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, crew: Crew) -> Program:
     """The program of a run that goes on, after writing down what is to be another way from here on."""
+    islands = [folder.island(number) for number in range(folder.load_config().islands)]
+    parts = [island for island in islands if island.config.exists()]
+    changes = [_change(part, config, crew) for part in (*parts, folder)]
+    for each in changes:
+        each.record()
+    return changes[-1].program
+
+
+class Change(NamedTuple):
+    """What is to be another way in a run from a step on, which is possible."""
+
+    folder: RunFolder
+    program: Program
+    step: int
+    differing: list[tuple[str, Any, Any]]
+
+    def record(self) -> None:
+        if not self.differing:
+            return
+        with writing(self.folder.path):
+            for name, before, after in self.differing:
+                self.folder.record_change(self.step, name, before, after)
+            self.folder.write_config(self.program.config)
+
+
+def _change(folder: RunFolder, config: RunConfig[Any, Any] | None, crew: Crew) -> Change:
+    """How a configuration changes a run; an error where it can't."""
     old = folder.load_config()
     new = dataclasses.replace(config, capacity=old.capacity).resolved() if config else old
     differing = _differences(old, new)
@@ -330,30 +403,50 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, crew
         new.steps >= old.steps or program.total * program.block_steps >= step,
         f"The run is already at step {step:,}, beyond --steps {new.steps:,}.",
     )
-    if differing:
-        with writing(folder.path):
-            for name, before, after in differing:
-                folder.record_change(step, name, before, after)
-            folder.write_config(new)
-    return program
+    return Change(folder, program, step, differing)
 
 
-def _fit(program: Program, folder: RunFolder, reporter: Reporter, preset: str = "") -> Run:
+def _fit(
+    program: Program,
+    folder: RunFolder,
+    reporter: Reporter,
+    preset: str = "",
+    connection: Connection | None = None,
+) -> Run:
     run = Run(folder, program.config)
     _introduce(program, folder, reporter, preset)
+    if connection is not None:
+        _fit_islands(run, program, reporter, connection)
+        return run
     session = Session(program, folder, reporter)
     try:
         with session.stoppable():
             session.run()
             if program.crew.index == 0:
                 with writing(folder.path):
-                    _finish(run, session, reporter)
+                    _finish(run, program, session.best.step, reporter)
+                    reporter.say(session.writer.cost())
     except KeyboardInterrupt:
         saved = session.states.steps()
         what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
         reporter.say(f"{what} Go on with: covey resume {folder.path}")
         raise
     return run
+
+
+def _fit_islands(run: Run, program: Program, reporter: Reporter, connection: Connection) -> None:
+    """The same on a cluster: the islands train, and what they leave is finished here."""
+    config, folder = program.config, run.folder
+    try:
+        with writing(folder.path):
+            train_islands(config, folder, reporter, connection)
+            bests = Store(folder.checkpoints, "best").steps()
+            require(bool(bests), f"No evaluation of {folder.path} was finite, so it has no best policy.")
+            _finish(run, program, bests[-1], reporter)
+    except KeyboardInterrupt:
+        steps = [f"{reached(folder, number):,}" for number in range(config.islands)]
+        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Go on with: covey resume {folder.path}")
+        raise
 
 
 def _introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:
@@ -387,6 +480,7 @@ def _who(program: Program) -> str:
     platform, last = jax.local_devices()[0].platform, config.seed + config.seeds - 1
     devices = platform if loop.devices == 1 else f"{loop.devices} {platform} devices"
     where = devices if crew.count == 1 else f"{devices} of each of {crew.count} processes"
+    where = f"{config.islands} islands" if config.engine == "ray" else where
     if config.seeds == 1:
         return f"seed {last}, on {where}"
     how = {"map": "in turn", "vmap": "in lock-step"}[loop.axis]
@@ -394,22 +488,19 @@ def _who(program: Program) -> str:
     return f"{who} {how}, on {where}"
 
 
-def _finish(run: Run, session: Session, reporter: Reporter) -> None:
-    """The last words of a run: an evaluation on new start states, the curve, the animation, what saving cost."""
-    writer = session.writer
-    result = run.evaluate(session.program.config.episodes)
+def _finish(run: Run, program: Program, best_step: int, reporter: Reporter) -> None:
+    """The last words of a run: an evaluation on new start states, the curve, the animation."""
+    result = run.evaluate(program.config.episodes)
     replace_text(run.folder.episodes.parent / "final.json", json.dumps(summary(result), indent=2) + "\n")
-    reporter.heading(f"Best policy (step {session.best.step:,}), new start states: {result}")
+    reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
     reporter.say(f"animation:      {run.animate()}")
     if run.config.pbt:
         reporter.say(f"population:     {', '.join(map(str, run.plot_population()))}")
-    if session.program.skills:
+    if program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
-    share = 100 * writer.seconds / max(writer.elapsed, 1e-9)
-    reporter.say(f"{writer.written} checkpoint(s) took {writer.seconds:.1f} s, {share:.1f} % of the time")
 
 
 def summary(result: Evaluation) -> dict[str, Any]:

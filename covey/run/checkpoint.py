@@ -219,6 +219,11 @@ class Writer:
     def elapsed(self) -> float:
         return time.monotonic() - self._began
 
+    def cost(self) -> str:
+        """What saving took, in words."""
+        share = 100 * self.seconds / max(self.elapsed, 1e-9)
+        return f"{self.written} checkpoint(s) took {self.seconds:.1f} s, {share:.1f} % of the time"
+
     def due(self, size: float) -> bool:
         """Whether it is time for the next checkpoint, of about `size` bytes."""
         if self.interval == 0:

@@ -23,7 +23,7 @@ from covey.training.schedule import parse
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
-MOST_REPLAY = 1_000_000
+MOST_REPLAY, ISLANDS = 1_000_000, 4
 
 
 def count(texts: list[str]) -> int:
@@ -95,6 +95,10 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """How the members are tuned while they learn, if they are (`covey evolve`)."""
     space: tyro.conf.Suppress[Any] = None
     """Where they are then searched: texts in the shape of `hyper`."""
+    engine: tyro.conf.Suppress[str] = "local"
+    """What runs them: the processes that are started, or `ray`, which starts islands of members on a cluster."""
+    islands: tyro.conf.Suppress[int] = 0
+    """How many islands; 0 means 4 with `ray`, and otherwise 1."""
 
     def check(self) -> None:
         """Raises a CoveyError for values that can't make a run."""
@@ -121,10 +125,17 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         require(self.devices >= 0, f"--devices must not be negative, not {self.devices}.")
         if self.pbt is not None:
             _check_evolution(self, self.pbt)
-        choices = {"population_axis": ("auto", "map", "vmap"), "precision": ("float32", "bfloat16")}
+        choices = {
+            "population_axis": ("auto", "map", "vmap"),
+            "precision": ("float32", "bfloat16"),
+            "engine": ("local", "ray"),
+        }
         for name, known in choices.items():
             value = getattr(self, name)
             require(value in known, f"--{name.replace('_', '-')} must be one of {', '.join(known)}, not {value!r}.")
+        require(self.islands >= 0, f"--islands must not be negative, not {self.islands}.")
+        require(self.engine == "ray" or self.islands <= 1, f"--islands {self.islands} needs --engine ray.")
+        require(self.engine != "ray" or self.pbt is not None, "--engine ray is for `covey evolve`.")
 
     def resolved(self) -> "RunConfig[Any, Any]":
         """This configuration with all that depends on the run's length, its data or the folder here written out."""
@@ -136,7 +147,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self.pbt, interval=self.pbt.interval or -(-self.steps // self.evaluations)
         )
         return dataclasses.replace(
-            self, capacity=capacity, replay=replay, hyper=_texts(self.hyper, self.steps), pbt=pbt
+            self,
+            capacity=capacity,
+            replay=replay,
+            hyper=_texts(self.hyper, self.steps),
+            pbt=pbt,
+            islands=self.islands or (ISLANDS if self.engine == "ray" else 1),
         )
 
     @property

@@ -1,10 +1,12 @@
 """The generations of a run: who is copied by whom, carried out and written down in `lineage.jsonl`."""
 
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from covey.population.crew import LostError
 from covey.population.evolve import PBT, Heir, Standing, generation
 from covey.population.space import named, renamed
 from covey.run.files import Files
@@ -12,6 +14,14 @@ from covey.run.program import Program
 from covey.run.sinks import finite
 from covey.training.member import Population
 from covey.training.spread import SPLIT, place
+
+
+class Legacy(NamedTuple):
+    """What the members that are copied leave: their numbers, their weights [k, ...] and, if asked for, their data."""
+
+    donors: list[int]
+    weights: Any = None
+    data: np.ndarray | None = None
 
 
 @dataclass
@@ -28,7 +38,7 @@ class Breeding:
         """What is known of all members, from what this process knows of its own [p]."""
         hypers = named(population.members.hyper)
         values = {name: np.asarray(hypers[name]) for name in self.program.space}
-        return self.program.crew.standing(Standing(fitness, scores, failed, values))
+        return self.program.crew.standing(Standing(fitness, scores, failed, values), population.members.agent)
 
     def start(self, standing: Standing) -> None:
         """Writes down what the members begin with."""
@@ -42,8 +52,8 @@ class Breeding:
 
     def breed(self, population: Population, block: int, standing: Standing, rescue: bool) -> Population:
         """The population after a generation; with `rescue`, after failed members between two of them are replaced."""
-        number, seed = self._number(block), self.program.config.seed
-        heirs = generation(self.pbt, self.program.space, standing, seed, number, block if rescue else 0)
+        number = self._number(block)
+        heirs, legacy = self._decided(population, standing, number, block if rescue else 0)
         self._write(number, block, standing, heirs, changed=rescue)
         exchanges = [(m, heirs[m].parent) for m in self._heard if heirs[m].parent != m]
         if not exchanges:
@@ -51,7 +61,7 @@ class Breeding:
         member, parent = exchanges[-1]
         more = f" (and {len(exchanges) - 1} more)" if len(exchanges) > 1 else ""
         self.said = f"{member} copied {parent}{more} at {block * self.program.block_steps:,}"
-        return self._carry_out(population, heirs)
+        return self._carry_out(population, heirs, legacy)
 
     @property
     def _heard(self) -> range:
@@ -60,12 +70,29 @@ class Breeding:
     def _number(self, block: int) -> int:
         return sum(b <= block for b in self.program.generations)
 
-    def _carry_out(self, population: Population, heirs: list[Heir]) -> Population:
-        """This process's members with what they inherit. Every process must call it: weights travel."""
-        crew, loop, members = self.program.crew, self.program.loop, population.members
-        donors = sorted({heirs[m].parent for m in self._heard if heirs[m].parent != m})
-        weights = crew.fetch(members.agent, donors)
-        data = crew.fetch(population.replay.data, donors) if self.pbt.replay == "copy" else None
+    def _decided(
+        self, population: Population, standing: Standing, number: int, rescue: int
+    ) -> tuple[list[Heir], Legacy]:
+        """What becomes of the members, and what they inherit. Nobody copies one whose weights are lost."""
+        while True:
+            heirs = generation(self.pbt, self.program.space, standing, self.program.config.seed, number, rescue)
+            donors = sorted({heirs[m].parent for m in self._heard if heirs[m].parent != m})
+            try:
+                return heirs, self._legacy(population, donors)
+            except LostError as lost:
+                standing = standing._replace(failed=standing.failed | (np.arange(len(heirs)) == lost.member))
+
+    def _legacy(self, population: Population, donors: list[int]) -> Legacy:
+        """Every process must call it: weights travel."""
+        if not donors:
+            return Legacy(donors)
+        fetch = self.program.crew.fetch
+        data = fetch(population.replay.data, donors) if self.pbt.replay == "copy" else None
+        return Legacy(donors, fetch(population.members.agent, donors), data)
+
+    def _carry_out(self, population: Population, heirs: list[Heir], legacy: Legacy) -> Population:
+        """This process's members with what they inherit."""
+        loop, members, (donors, weights, data) = self.program.loop, population.members, legacy
         agent = jax.tree.map(np.array, members.agent)
         hyper = {name: np.array(x) for name, x in named(members.hyper).items()}
         failed = np.zeros(loop.members, bool)

@@ -12,15 +12,16 @@ from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard
 class Files:
     """Metrics, episodes, lineage and TensorBoard's events, open at the places where a checkpoint left them.
 
-    Of the processes of a job one writes; for the others (`writes` false) all this does nothing.
+    `members` are the numbers of those they tell of. Of the processes of a job one writes; for the others (`writes`
+    false) all this does nothing.
     """
 
-    def __init__(self, folder: RunFolder, members: int, step: int, places: Mapping[str, int], writes: bool) -> None:
+    def __init__(self, folder: RunFolder, members: range, step: int, places: Mapping[str, int], writes: bool) -> None:
         self.rows: dict[str, Jsonl] = {}
         self.sinks: list[Sink] = []
         if not writes:
             return
-        metrics = MetricsFile(folder.metrics, places.get("metrics", 0))
+        metrics = MetricsFile(folder.metrics, places.get("metrics", 0), members.start)
         self.rows = {"metrics": metrics.rows, "episodes": Jsonl(folder.episodes, places.get("episodes", 0))}
         if folder.load_config().pbt:
             self.rows["lineage"] = Jsonl(folder.lineage, places.get("lineage", 0))

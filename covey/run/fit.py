@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -62,6 +62,11 @@ class Session:
         return self.wall_before + time.monotonic() - self.started
 
     @property
+    def heard(self) -> range:
+        """The numbers of the members that this process tells of."""
+        return self.crew.heard(self.program.loop.members)
+
+    @property
     def step(self) -> int:
         return self.block * self.program.block_steps
 
@@ -99,8 +104,7 @@ class Session:
         writes = self.crew.index == 0
         if writes:
             self.bests.remove_after(self.step)
-        places, members = info.get("files", {}), self.program.config.seeds
-        self.files = Files(self.folder, members, self.step, places, writes)
+        self.files = Files(self.folder, self.heard, self.step, info.get("files", {}), writes)
         pbt = self.program.config.pbt
         self.breeding = Breeding(self.program, pbt, self.files) if pbt else None
         self.standing: Standing | None = None
@@ -123,8 +127,10 @@ class Session:
             found, measured = self._episodes(), self._measures()
         if self.block == 0:
             self._evaluated(found, measured, 0.0)
-            if self.breeding:
-                self.breeding.start(self._standing(found, measured))
+        if self.breeding:
+            standing = self._standing(found, measured)  # which others may hear of, also where a run goes on
+            if self.block == 0:
+                self.breeding.start(standing)
 
     def _train(self) -> None:
         blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
@@ -138,7 +144,7 @@ class Session:
             seconds = (time.monotonic() - start) / count
             blocks = 1 if self.block == self.program.warmup else max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
             self._check_finite()
-            rate = self.program.config.seeds / seconds
+            rate = len(self.heard) / seconds
             updates = 0 if warm else self.program.updates_per_block
             self.reporter.update(self.step, rate * self.program.block_steps, rate * updates)
             if self.block in self.program.moments:
@@ -148,7 +154,7 @@ class Session:
                 if judged or fallen:
                     done, when = since_evaluation
                     speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
-                    self._judge(judged, fallen, failed, speed * self.program.config.seeds)
+                    self._judge(judged, fallen, failed, speed * len(self.heard))
                     since_evaluation = (self.block, time.monotonic())
             if self.crew.count == 1 or self.block in self.program.moments:
                 self._save_if_due()
@@ -255,7 +261,7 @@ class Session:
             self.files.row(
                 "episodes",
                 step=self.step,
-                member=member,
+                member=self.heard[member],
                 episode=episode,
                 **{"return": finite(found.returns[member, episode])},
                 length=int(found.length[member, episode]),
@@ -273,8 +279,7 @@ class Session:
         better = fitness[top] > self.best.value or bool(self.program.skills)
         if np.isfinite(fitness[top]) and better:
             members = self.population.members
-            number = self.crew.heard(self.program.loop.members)[top]
-            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [number]))
+            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [self.heard[top]]))
             self.best = Best(float(fitness[top]), self.step, {name: np.asarray(x[0]) for name, x in arrays.items()})
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
         said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())
@@ -374,12 +379,19 @@ class Session:
             self.stop_asked = True
             self.reporter.say("Stopping: saving first. (Again to stop at once.)")
 
-        if threading.current_thread() is not threading.main_thread():
+        with signals_to(ask):
             yield
-            return
-        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+
+
+@contextmanager
+def signals_to(ask: Callable[[int, Any], None]) -> Iterator[None]:
+    """Lets a function answer Ctrl-C and SIGTERM, where this is the main thread: no other may."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

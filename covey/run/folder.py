@@ -42,6 +42,17 @@ class RunFolder:
         """Where a process of a job keeps the checkpoints of its own members."""
         return self.checkpoints / f"process-{process}" if process else self.checkpoints
 
+    def island(self, number: int) -> "RunFolder":
+        """Where an island keeps what it writes."""
+        return RunFolder(self.path / "islands" / str(number))
+
+    @property
+    def whole(self) -> "RunFolder | None":
+        """The run that this is an island of, if it is one."""
+        around = self.path.absolute().parent
+        run = RunFolder(around.parent)
+        return run if around.name == "islands" and run.config.exists() else None
+
     @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"

@@ -158,12 +158,20 @@ class Program(NamedTuple):
 def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     """The program of a resolved configuration, for one of the processes; an error where it can't be run."""
     config.check()
-    shared = bool(config.pbt) and config.pbt.replay == "share"
-    members = _part(config.seeds, crew.count, "processes")
+    replay = config.pbt.replay if config.pbt else "keep"
+    shared = replay == "share"
+    members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
     devices = _devices(config, members)
     require(
         not shared or devices * crew.count == 1,
         "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
+    )
+    require(
+        config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
+    )
+    require(
+        config.islands == 1 or replay == "keep",
+        f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
     )
     env, entry = envs.make(config.env), agents.entry(config.algorithm)
     env = Described(env) if entry.skills else env
@@ -230,7 +238,7 @@ def _check_fitness(program: Program, pbt: PBT) -> None:
     )
 
 
-def _part(members: int, among: int, what: str) -> int:
+def part(members: int, among: int, what: str) -> int:
     """How many of the members each has; an error that says which numbers work."""
     if members % among:
         fitting = [n for n in range(1, members + 1) if members % n == 0]
@@ -257,7 +265,7 @@ def _devices(config: RunConfig[Any, Any], members: int) -> int:
         f"--devices {config.devices} is more than the {there} there are. On a CPU they are made before jax is first "
         f"used: set jax.config.update('jax_num_cpu_devices', {config.devices}) at the start of your own program.",
     )
-    _part(members, config.devices, "devices")
+    part(members, config.devices, "devices")
     return config.devices
 
 

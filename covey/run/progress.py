@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,8 +13,9 @@ from rich.table import Column
 class Reporter:
     """Prints to a terminal, or one plain line per event where there is none. `quiet` prints nothing."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(quiet=quiet, highlight=False)
+    def __init__(self, quiet: bool = False, file: IO[str] | None = None) -> None:
+        """`file` is printed to instead of the standard output."""
+        self.console = Console(quiet=quiet, highlight=False, file=file)
         self.console.soft_wrap = not self.console.is_terminal
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None

@@ -58,12 +58,13 @@ def finite(value: Any) -> float | None:
 class MetricsFile:
     """`metrics.jsonl`: step, wall seconds, member, name, value. A value that is not finite is written as null."""
 
-    def __init__(self, path: Path, position: int = 0) -> None:
-        self.rows = Jsonl(path, position)
+    def __init__(self, path: Path, position: int = 0, first: int = 0) -> None:
+        """`first` is the number of the first member."""
+        self.rows, self.first = Jsonl(path, position), first
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         for name, of_members in values.items():
-            for member, value in enumerate(np.asarray(of_members, np.float64)):
+            for member, value in enumerate(np.asarray(of_members, np.float64), self.first):
                 self.rows.row(step=step, wall=round(wall, 3), member=member, name=name, value=finite(value))
         self.rows.flush()
 
@@ -74,12 +75,12 @@ class MetricsFile:
 class TensorBoard:
     """Event files, one folder per member where there are several."""
 
-    def __init__(self, folder: Path, members: int, from_step: int) -> None:
+    def __init__(self, folder: Path, members: range, from_step: int) -> None:
         """Tells readers to forget events after `from_step`, or all if it is 0: a resumed run writes them again."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        names = [folder] if members == 1 else [folder / f"member-{i}" for i in range(members)]
+        names = [folder] if len(members) == 1 else [folder / f"member-{i}" for i in members]
         self.writers = [EventFileWriter(str(name)) for name in names]
         log = SessionLog(status=SessionLog.START)
         for writer in self.writers:

@@ -21,9 +21,10 @@ ALLOWED = {
     "replay": {"errors", "types", "agent"},
     "envs": {"errors", "types", "envs"},
     "training": {"errors", "types", "agent", "replay", "envs.base", "training"},
+    "population": {"errors", "agent", "population"},
     "register": {"errors", "agent", "agents", "envs", "nn"},
-    "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "run"},
-    "cli": {"errors", "agents", "envs", "run", "__init__"},
+    "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "population", "run"},
+    "cli": {"errors", "agents", "envs", "population", "run", "__init__"},
     "__init__": {"errors", "register", "run"},
     "__main__": {"cli"},
 }
