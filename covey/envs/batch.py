@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.envs.base import HostStep
 from covey.envs.saving import UnsavableError, load_env, save_env
-from covey.errors import CoveyError
+from covey.errors import CoveyError, require
 from covey.types import EnvSpec
 
 GOING, ENDED = b"\x01", b"\x02"
@@ -75,7 +75,14 @@ class LocalBatch:
         self._seeds = [None] * len(self.envs)
 
     def frame(self, number: int) -> np.ndarray:
-        return np.asarray(self.envs[number].render(), np.uint8)
+        try:
+            picture = self.envs[number].render()
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            raise CoveyError(f"gymnasium:{self.name} can't be drawn: {type(error).__name__}: {text}") from error
+        drawn = getattr(picture, "shape", ())[2:] == (3,)
+        require(drawn, f"gymnasium:{self.name} can't be drawn: its render() with 'rgb_array' gives no picture.")
+        return np.asarray(picture, np.uint8)
 
     def close(self) -> None:
         for env in self.envs:

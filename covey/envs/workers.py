@@ -15,6 +15,8 @@ from covey.errors import CoveyError, require
 MOST_CRASHES = 3
 """So many crashes of a worker in a row, with fewer than CALM steps between them, end the run."""
 CALM = 100
+START_SECONDS = 120.0
+"""How long a worker may take to start, on a busy machine."""
 
 
 class CrashError(Exception):
@@ -30,7 +32,7 @@ class Worker:
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
         self.process.start()
         there.close()
-        self._patience = patience
+        self._patience, self._is_up = patience, False
 
     def ask(self, method: str, *arguments: Any) -> None:
         try:
@@ -40,9 +42,15 @@ class Worker:
 
     def answer(self) -> Any:
         """What the oldest request gave."""
+        if not self._is_up:
+            self._receive(START_SECONDS)
+            self._is_up = True
+        return self._receive(self._patience)
+
+    def _receive(self, patience: float) -> Any:
         try:
-            if not self._here.poll(self._patience):
-                raise CrashError(f"it did not answer within {self._patience:g} s")
+            if not self._here.poll(patience):
+                raise CrashError(f"it did not answer within {patience:g} s")
             went_well, value = self._here.recv()
         except (EOFError, OSError):
             self.process.join(1.0)
@@ -149,18 +157,24 @@ def _serve(requests: Connection, payload: bytes) -> None:
     import cloudpickle
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    batch = None
-    while True:
+
+    def answer(work: Callable[[], Any]) -> None:
         try:
-            method, arguments = requests.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            if batch is None:
-                make, count = cloudpickle.loads(payload)
-                batch = make(count)
-            requests.send((True, getattr(batch, method)(*arguments)))
+            requests.send((True, work()))
         except CoveyError as error:
             requests.send((False, str(error)))
         except Exception:
             requests.send((False, traceback.format_exc().rstrip()))
+
+    def begin() -> None:
+        make, count = cloudpickle.loads(payload)
+        batches.append(make(count))
+
+    batches: list[HostBatch] = []
+    answer(begin)
+    while batches:
+        try:
+            method, arguments = requests.recv()
+        except (EOFError, OSError):
+            return
+        answer(lambda: getattr(batches[0], method)(*arguments))  # noqa: B023

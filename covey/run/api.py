@@ -39,7 +39,7 @@ from covey.run.stats import Interval, mean_interval
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
-RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper")
+RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper")
 
 
 @dataclass(frozen=True)
@@ -140,15 +140,15 @@ class Run:
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
         program = build(self.config)
-        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program))
+        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program, drawn=True))
 
     def plot_episode(self, path: Path | None = None) -> Path:
         """The actions over time of the episode that `animate` shows, with what the policy says of each."""
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
         return plot_episode(self._episode(build(self.config)), path or self.folder.media / "episode.png", title)
 
-    def _episode(self, program: Program) -> Episode:
-        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
+    def _episode(self, program: Program, drawn: bool = False) -> Episode:
+        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION), drawn=drawn)
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
@@ -321,7 +321,10 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
     reporter.heading(f"Best policy (step {session.best.step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
-    reporter.say(f"animation:      {run.animate()}")
+    try:
+        reporter.say(f"animation:      {run.animate()}")
+    except CoveyError as error:  # an environment of others that can't draw must not spoil a run
+        reporter.say(f"animation:      none. {error}")
     if session.program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")

@@ -73,6 +73,7 @@ class Session:
                 for sink in self.sinks:
                     sink.close()
                 self.episodes.close()
+                self.program.close()
         self.is_over = True
         return self.best
 
@@ -138,6 +139,8 @@ class Session:
         self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
         jax.block_until_ready(self.population.block)
         self.block += blocks
+        for text in self.program.news():
+            self.reporter.say(text)
 
     def _check_finite(self) -> None:
         """Stops at the first quantity that was not finite, and keeps the checkpoints from before it."""
@@ -165,7 +168,7 @@ class Session:
         names, p = self.program.loop.trainer.quantities, self.program.config.seeds
         means = tally.sums / np.maximum(tally.learned, 1)[:, None]
         episodes, returns, lengths = tally.episodes.T
-        values = {"train/episodes": episodes}
+        values = {"train/episodes": episodes} | self.program.broken()
         if episodes.min() > 0:
             values |= {"train/return": returns / episodes, "train/length": lengths / episodes}
         if self.block > self.program.warmup:

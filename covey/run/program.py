@@ -18,6 +18,8 @@ from covey.run.config import RunConfig
 from covey.run.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
+from covey.training.host import HostLoop, second_device
+from covey.training.host_episodes import evaluate_host
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
@@ -39,8 +41,8 @@ class Program(NamedTuple):
 
     config: RunConfig[Any, Any]
     agent: Any
-    env: envs.Env
-    loop: DeviceLoop
+    env: Any
+    loop: DeviceLoop | HostLoop
     warmup: int
     total: int
     evaluations: tuple[int, ...]
@@ -97,7 +99,23 @@ class Program(NamedTuple):
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
         with hushed():
+            if isinstance(self.loop, HostLoop):
+                workers = self.config.workers
+                return evaluate_host(self.agent, self.env, agent_states, hypers, key, episodes, workers)
             return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
+
+    def news(self) -> list[str]:
+        """What a user should know of the environments since the last time."""
+        return self.loop.take_news() if isinstance(self.loop, HostLoop) else []
+
+    def broken(self) -> dict[str, np.ndarray]:
+        """The episodes [P] that broke off since the last time, because a worker failed; nothing without workers."""
+        return {"train/broken": self.loop.take_broken()} if self.config.workers else {}
+
+    def close(self) -> None:
+        """Ends what runs outside of JAX."""
+        if isinstance(self.loop, HostLoop):
+            self.loop.close()
 
     def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
         """What every member's skills are worth, [P] each; nothing where there are none."""
@@ -118,6 +136,10 @@ def build(config: RunConfig[Any, Any]) -> Program:
     """The program of a resolved configuration; an error where it can't be run."""
     config.check()
     env, entry = envs.make(config.env), agents.entry(config.algorithm)
+    on_host = isinstance(env, envs.HostEnv)
+    require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
+    if on_host:
+        second_device()
     env = Described(env) if entry.skills else env
     made = entry.make(config.agent, env.spec)
     agent = in_precision(made, config.precision)
@@ -137,7 +159,10 @@ def build(config: RunConfig[Any, Any]) -> Program:
     )
     _check_memory(config.seeds * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
     axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
-    loop = DeviceLoop(trainer, config.seeds, axis)
+    if on_host:
+        loop = HostLoop(trainer, config.seeds, axis, config.overlap, config.workers)
+    else:
+        loop = DeviceLoop(trainer, config.seeds, axis)
     evaluations = _points(total, config.evaluations)
     logs = _points(total, config.evaluations * LOGS_PER_EVALUATION)
     program = Program(config, agent, env, loop, warmup, total, evaluations, logs, made if entry.skills else None)

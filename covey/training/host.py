@@ -146,8 +146,7 @@ class HostLoop:
         self.trainer, self.members, self.axis = trainer, members, axis
         self.overlap, self.workers = overlap, workers
         self.programs = HostPrograms(trainer, members, axis, overlap)
-        self.broken = np.zeros(members)
-        self.news: list[str] = []
+        self._broken, self._news = np.zeros(members), list[str]()
         self._batch: HostBatch | None = None
         self._left: np.ndarray | None = None
         self._savable = bool(trainer.env.state_size)
@@ -182,7 +181,7 @@ class HostLoop:
                 place = np.int32(number), np.int32(start), np.int32(group)
                 learner = self.programs.learn(learner, rows, finished, *place, warmup=warmup)
                 acting.actor = newest if self.overlap else _copied(learner.members.agent, acting.device)
-        self.broken += acting.broken
+        self._broken += acting.broken
         world = acting.world(self._saved(number + 1), learner.members.agent)
         return _joined(learner, world, jnp.int32(number + 1))
 
@@ -215,7 +214,7 @@ class HostLoop:
             self._say_restart()
 
     def _say_restart(self) -> None:
-        self.news.append(
+        self._news.append(
             f"The state of the environments is not in the checkpoint ({self.env.unsaved}): their episodes were cut off "
             "and begin anew. The agent, its replay and its random numbers go on exactly."
         )
@@ -231,7 +230,18 @@ class HostLoop:
             self._left = np.tile(ticket, (self.members, self.trainer.envs, 1))
         return self._left
 
+    def take_news(self) -> list[str]:
+        """What a user should know, once."""
+        news, self._news = self._news, []
+        return news
+
+    def take_broken(self) -> np.ndarray:
+        """How many episodes [P] broke off since this was last asked, because a worker failed."""
+        broken, self._broken = self._broken, np.zeros(self.members)
+        return broken
+
     def close(self) -> None:
+        """Closes the environments; a later `advance` opens others, and sets them to where its population has them."""
         if self._batch is not None:
             self._batch.close()
             self._batch, self._left = None, None
