@@ -350,10 +350,12 @@ def _agents(arguments: list[str]) -> None:
 
 def _presets(arguments: list[str]) -> None:
     from covey.run.presets import PRESETS, describe
+    from covey.run.published import PUBLISHED
 
     require(not arguments, f"`covey presets` takes no arguments, not {' '.join(arguments)}.")
-    for algorithm, env in PRESETS:
-        print(f"{algorithm} on {env}: {describe(algorithm, env)}")
+    for key in PRESETS:
+        source = f" (published, not tuned here: {PUBLISHED[key].source})" if key in PUBLISHED else ""
+        print(f"{key[0]} on {key[1]}: {describe(*key)}{source}")
 
 
 VERBS = {

@@ -87,11 +87,11 @@ class WorkerBatch:
         self._workers = [Worker(payload, patience) for payload in self._payloads]
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
-        self._seeds = np.asarray(seeds, np.uint32)
+        self._seeds = np.array(seeds, np.uint32)
         return np.concatenate(self._all("reset", seeds))
 
     def restart(self, seeds: np.ndarray) -> None:
-        self._seeds = np.asarray(seeds, np.uint32)
+        self._seeds = np.array(seeds, np.uint32)
         self._all("restart", seeds)
 
     def step(self, actions: np.ndarray) -> HostStep:
