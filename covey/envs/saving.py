@@ -77,7 +77,7 @@ def _down(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "biuf":
-        arrays[path] = np.ascontiguousarray(value)
+        arrays[path] = np.array(value, order="C")
         return {"array": path} if isinstance(value, np.ndarray) else {"number": path}
     if type(value) in (list, tuple):
         return {type(value).__name__: [_down(x, f"{path}[{i}]", arrays) for i, x in enumerate(value)]}

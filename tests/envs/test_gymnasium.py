@@ -8,6 +8,7 @@ import pytest
 
 from covey import envs
 from covey.envs.batch import LocalBatch
+from covey.envs.saving import load_env, save_env
 from covey.envs.workers import WorkerBatch
 from covey.errors import CoveyError
 
@@ -80,6 +81,31 @@ def test_a_state_between_two_episodes_is_saved_too():
     first, second = one.step(none), other.step(none)
     assert first.obs[0, 1] == second.obs[0, 1] == 0 and first.reward[0] == second.reward[0] == 0
     np.testing.assert_array_equal(first.obs, second.obs)
+
+
+def test_values_of_every_kind_keep_their_type():
+    """NumPy's numbers, nested lists and tuples, generators, and numbers that are not finite."""
+    env = gymnasium.make("Pendulum-v1")
+    env.reset(seed=1)
+    kept = {
+        "number": np.float32(0.1),
+        "scalar": np.array(2.5),
+        "nested": {"a": [1, (2.5, None)], "b": np.arange(6).reshape(2, 3)[:, ::2]},
+        "limits": (float("inf"), -0.0),
+        "own": np.random.default_rng(3),
+    }
+    for name, value in kept.items():
+        setattr(env.unwrapped, name, value)
+    state, drawn = save_env(env), kept["own"].random(3)
+    other = gymnasium.make("Pendulum-v1")
+    other.reset(seed=2)
+    load_env(other, state)
+    found = vars(other.unwrapped)
+    assert type(found["number"]) is np.float32 and found["number"] == kept["number"]
+    assert found["scalar"].shape == () and found["scalar"] == 2.5
+    assert found["nested"]["a"] == kept["nested"]["a"] and found["limits"] == kept["limits"]
+    np.testing.assert_array_equal(found["nested"]["b"], kept["nested"]["b"])
+    np.testing.assert_array_equal(found["own"].random(3), drawn)
 
 
 def test_loading_a_state_runs_no_code():
