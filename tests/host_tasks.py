@@ -106,7 +106,9 @@ class Boundless(Counted):
 class Nested(Counted):
     """A dictionary of observations, and an action of two rows."""
 
-    observation_space = spaces.Dict({"z": box(0, 1, 1), "a": spaces.Box(0, 1, (2, 2), np.float64), "m": spaces.Discrete(3)})
+    observation_space = spaces.Dict(
+        {"z": box(0, 1, 1), "a": spaces.Box(0, 1, (2, 2), np.float64), "m": spaces.Discrete(3)}
+    )
     action_space = spaces.Box(np.array([[0.0], [-5.0]], np.float32), np.array([[1.0], [10.0]], np.float32))
 
     def step(self, action: np.ndarray):

@@ -3,6 +3,8 @@
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,8 @@ class LocalBatch:
         return self.step(np.zeros((len(self.envs), self.spec.action_size))).obs
 
     def restart(self, seeds: np.ndarray) -> None:
-        self._seeds, self._ended = [int(seed) for seed in seeds], np.ones(len(self.envs), bool)
+        self._seeds[:] = [int(seed) for seed in seeds]
+        self._ended = np.ones(len(self.envs), bool)
 
     def step(self, actions: np.ndarray) -> HostStep:
         count = len(self.envs)
@@ -98,7 +101,7 @@ class LocalBatch:
             raise CoveyError(f"The environment gymnasium:{self.name} failed:\n{text}") from error
 
 
-def _flattener(space: Any) -> Callable[[Any], np.ndarray]:
+def _flattener(space: Any) -> Callable[[Any], Any]:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Box):
@@ -109,11 +112,10 @@ def _flattener(space: Any) -> Callable[[Any], np.ndarray]:
 @contextmanager
 def quiet_physics() -> Iterator[None]:
     """Keeps MuJoCo's remarks on the models of others off the terminal, and its log file out of the folder."""
-    try:
-        import mujoco
-    except ImportError:
+    if not find_spec("mujoco"):
         yield
         return
+    mujoco: Any = import_module("mujoco")
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda text: None)
     try:

@@ -25,7 +25,7 @@ class EnvPoolEnv:
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         """A pool; `workers` is the number of its threads."""
-        require(not draws, f"envpool:{self.name} can't be drawn: EnvPool draws no pictures.")
+        require(not draws, f"envpool:{self.name} can't be drawn; gymnasium:{self.name} may be.")
         return PoolBatch(self, count, workers)
 
 
@@ -113,7 +113,7 @@ class PoolBatch:
         raise CoveyError(f"The state of envpool:{self.env.name} can't be loaded: {self.env.unsaved}.")
 
     def frame(self, number: int) -> np.ndarray:
-        raise CoveyError(f"envpool:{self.env.name} can't be drawn: EnvPool draws no pictures.")
+        raise CoveyError(f"envpool:{self.env.name} can't be drawn; gymnasium:{self.env.name} may be.")
 
     def close(self) -> None:
         if self._pool is not None:

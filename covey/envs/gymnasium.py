@@ -24,6 +24,8 @@ from covey.types import EnvSpec
 
 UNLIMITED = 100_000
 """The episode length of an environment that is registered without `max_episode_steps`: it must end by itself."""
+SIDE = 240
+"""Width and height of MuJoCo's pictures."""
 EXTRAS = {"mujoco": "mujoco", "Box2D": "box2d"}
 """Packages that environments need -> the extra of covey that brings them."""
 
@@ -39,7 +41,7 @@ class GymnasiumEnv:
     factory: Callable[..., Any] = field(compare=False)
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
-        make = partial(self.factory, render_mode="rgb_array") if draws else self.factory
+        make = partial(_drawing, self.factory, self.name) if draws else self.factory
         one = partial(LocalBatch, make, self.spec, self.state_size, self.name)
         return WorkerBatch(one, count, workers, self.name) if workers else one(count)
 
@@ -92,6 +94,18 @@ def _imported(module: str) -> Any:
 
 def _of_class(kind: type, **options: Any) -> Any:
     return kind(**options)
+
+
+def _drawing(factory: Callable[..., Any], name: str) -> Any:
+    """The environment ready to draw; MuJoCo's smaller than by default, because without a graphics card it is slow."""
+    try:
+        env = factory(render_mode="rgb_array")
+        if "mujoco_renderer" in vars(env.unwrapped):
+            env.close()
+            env = factory(render_mode="rgb_array", width=SIDE, height=SIDE)
+        return env
+    except Exception as error:
+        raise CoveyError(f"gymnasium:{name} can't be drawn: {type(error).__name__}: {error}") from error
 
 
 def _made(factory: Callable[..., Any], name: str) -> Any:

@@ -76,30 +76,32 @@ def _down(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     """A value as JSON; arrays are put among `arrays`, under their path."""
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "biuf":
+    if type(value).__module__ == "numpy" and np.asarray(value).dtype.kind in "biuf":
         arrays[path] = np.array(value, order="C")
-        return {"array": path} if isinstance(value, np.ndarray) else {"number": path}
+        return {"array" if isinstance(value, np.ndarray) else "number": path}
     if type(value) in (list, tuple):
         return {type(value).__name__: [_down(x, f"{path}[{i}]", arrays) for i, x in enumerate(value)]}
     if type(value) is dict and all(type(key) is str for key in value):
         return {"dict": {key: _down(x, f"{path}[{key}]", arrays) for key, x in value.items()}}
-    if isinstance(value, np.random.Generator) and value.bit_generator.state["bit_generator"] == "PCG64":
+    return _object_down(value, path, arrays)
+
+
+def _object_down(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(getattr(value, "bit_generator", None), np.random.PCG64):
         return {"generator": value.bit_generator.state}
-    full = f"{type(value).__module__}.{type(value).__qualname__}"
-    if full == "mujoco._structs.MjData":
-        physics = {name: _down(x, f"{path}.{name}", arrays) for name, x in _physics(value).items()}
-        return {"physics": physics | {"time": value.time}}
-    if isinstance(value, KEPT_TYPES) or full.startswith(KEPT):
+    if kind == "mujoco._structs.MjData":
+        fields = {name: _down(x, f"{path}.{name}", arrays) for name, x in _physics(value).items()}
+        return {"physics": fields | {"time": value.time}}
+    if isinstance(value, KEPT_TYPES) or kind.startswith(KEPT):
         return KEEP
-    raise UnsavableError(f"{path} is a {full}, which is more than numbers")
+    raise UnsavableError(f"{path} is a {kind}, which is more than numbers")
 
 
 def _physics(data: Any) -> dict[str, np.ndarray]:
     """The arrays of MuJoCo's data whose sizes are the model's, derived ones included: some rewards read those before
     the next step computes them anew. Contacts and constraints are computed at every step."""
-    import mujoco
-
-    fresh = mujoco.MjData(data.model)
+    fresh = type(data)(data.model)
     names = [n for n in dir(fresh) if not n.startswith("_") and isinstance(getattr(fresh, n, None), np.ndarray)]
     return {name: getattr(data, name) for name in names if getattr(fresh, name).size}
 
@@ -108,23 +110,29 @@ def _up(node: Any, arrays: dict[str, np.ndarray], old: Any) -> Any:
     """The value of a JSON node. What was kept is the `old` value in its place, and so is MuJoCo's data, filled anew."""
     if not isinstance(node, dict):
         return node
-    kind, inner = next(iter(node.items()))
-    if kind == "array":
-        return arrays[inner].copy()
-    if kind == "number":
-        return arrays[inner][()]
-    if kind == "dict":
-        return {key: _up(x, arrays, old.get(key) if isinstance(old, dict) else None) for key, x in inner.items()}
-    if kind in ("list", "tuple"):
-        olds = list(old) if isinstance(old, list | tuple) and len(old) == len(inner) else [None] * len(inner)
-        values = [_up(x, arrays, before) for x, before in zip(inner, olds, strict=True)]
-        return values if kind == "list" else tuple(values)
-    if kind == "generator":
-        generator = np.random.Generator(np.random.PCG64())
-        generator.bit_generator.state = inner
-        return generator
-    if kind == "physics":
-        old.time = inner.pop("time")
-        for field, each in inner.items():
-            getattr(old, field)[...] = arrays[each["array"]]
-    return old
+    ((kind, inner),) = node.items()
+    match kind:
+        case "array":
+            value = arrays[inner].copy()
+        case "number":
+            value = arrays[inner][()]
+        case "list" | "tuple":
+            olds = list(old) if isinstance(old, list | tuple) and len(old) == len(inner) else [None] * len(inner)
+            values = [_up(x, arrays, before) for x, before in zip(inner, olds, strict=True)]
+            value = values if kind == "list" else tuple(values)
+        case "dict":
+            olds = old if isinstance(old, dict) else {}
+            value = {key: _up(x, arrays, olds.get(key)) for key, x in inner.items()}
+        case "generator":
+            value = np.random.Generator(np.random.PCG64())
+            value.bit_generator.state = inner
+        case "physics":
+            value = old
+            for name, each in inner.items():
+                if name == "time":
+                    value.time = each
+                else:
+                    getattr(value, name)[...] = arrays[each["array"]]
+        case _:
+            value = old
+    return value

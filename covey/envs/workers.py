@@ -4,6 +4,7 @@ import multiprocessing
 import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -35,10 +36,8 @@ class Worker:
         self._patience, self._is_up = patience, False
 
     def ask(self, method: str, *arguments: Any) -> None:
-        try:
+        with suppress(OSError):  # it died; `answer` says so
             self._here.send((method, arguments))
-        except OSError:
-            pass  # it died; `answer` says so
 
     def answer(self) -> Any:
         """What the oldest request gave."""

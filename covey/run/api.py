@@ -86,6 +86,7 @@ class Run:
         program = build(self.config)
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
+        program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
         if program.skills is not None and can_plan(program):

@@ -19,7 +19,6 @@ from covey.run.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
 from covey.training.host import HostLoop, second_device
-from covey.training.host_episodes import evaluate_host
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
@@ -100,8 +99,7 @@ class Program(NamedTuple):
         """Greedy episodes of every member, on the host."""
         with hushed():
             if isinstance(self.loop, HostLoop):
-                workers = self.config.workers
-                return evaluate_host(self.agent, self.env, agent_states, hypers, key, episodes, workers)
+                return self.loop.evaluate(agent_states, hypers, key, episodes)
             return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes))
 
     def news(self) -> list[str]:
@@ -110,7 +108,9 @@ class Program(NamedTuple):
 
     def broken(self) -> dict[str, np.ndarray]:
         """The episodes [P] that broke off since the last time, because a worker failed; nothing without workers."""
-        return {"train/broken": self.loop.take_broken()} if self.config.workers else {}
+        if not isinstance(self.loop, HostLoop) or not self.config.workers:
+            return {}
+        return {"train/broken": self.loop.take_broken()}
 
     def close(self) -> None:
         """Ends what runs outside of JAX."""
@@ -135,12 +135,12 @@ class Program(NamedTuple):
 def build(config: RunConfig[Any, Any]) -> Program:
     """The program of a resolved configuration; an error where it can't be run."""
     config.check()
-    env, entry = envs.make(config.env), agents.entry(config.algorithm)
-    on_host = isinstance(env, envs.HostEnv)
+    env: Any = envs.make(config.env)
+    entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
     require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
     if on_host:
         second_device()
-    env = Described(env) if entry.skills else env
+    env = Described(env) if entry.skills else env  # type: ignore[arg-type]
     made = entry.make(config.agent, env.spec)
     agent = in_precision(made, config.precision)
     trainer = make_trainer(

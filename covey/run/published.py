@@ -1,7 +1,7 @@
 """Presets for Gymnasium's tasks, taken from published configurations and not tuned here.
 
-Where covey lacks what a publication used (correlated noise, state-dependent exploration, updates in bursts), the rest of
-its values stand, and `source` says so.
+Where covey lacks what a publication used (correlated noise, state-dependent exploration, updates in bursts), the rest
+of its values stand, and `source` says so.
 """
 
 from typing import Any, NamedTuple

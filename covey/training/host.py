@@ -20,6 +20,8 @@ from covey.agent import Decision
 from covey.envs.base import HostBatch, HostEnv
 from covey.replay import Record, ReplayState
 from covey.training.device import Axis, DeviceLoop
+from covey.training.evaluate import Episodes
+from covey.training.host_episodes import evaluate_host
 from covey.training.member import Member, Population, World, new_tally, start_world
 from covey.training.trainer import Rows, Trainer
 from covey.types import Array, Key
@@ -143,13 +145,13 @@ class HostLoop:
     """
 
     def __init__(self, trainer: Trainer, members: int, axis: Axis, overlap: bool = True, workers: int = 0) -> None:
-        self.trainer, self.members, self.axis = trainer, members, axis
-        self.overlap, self.workers = overlap, workers
+        self.trainer, self.members, self.overlap, self.workers = trainer, members, overlap, workers
+        self.axis: Axis = axis
         self.programs = HostPrograms(trainer, members, axis, overlap)
         self._broken, self._news = np.zeros(members), list[str]()
         self._batch: HostBatch | None = None
+        self._judges: tuple[int, HostBatch] | None = None
         self._left: np.ndarray | None = None
-        self._savable = bool(trainer.env.state_size)
 
     @property
     def env(self) -> HostEnv:
@@ -171,27 +173,39 @@ class HostLoop:
         if blocks == 0:
             return _joined(self._compiled(learner, acting, warmup), world, population.block)
         self._open(population, acting)
-        group = self.trainer.iterations if self.overlap else 1
-        for number in range(int(population.block), int(population.block) + blocks):
+        start = int(population.block)
+        for number in range(start, start + blocks):
             acting.begin(number)
-            for start in range(0, self.trainer.iterations, group):
-                rows, finished = acting.collect(self._batch, start, group, warmup)
-                if self.overlap:
-                    newest = _copied(learner.members.agent, acting.device)
-                place = np.int32(number), np.int32(start), np.int32(group)
-                learner = self.programs.learn(learner, rows, finished, *place, warmup=warmup)
-                acting.actor = newest if self.overlap else _copied(learner.members.agent, acting.device)
+            for first in range(0, self.trainer.iterations, self._group):
+                rows, finished = acting.collect(self._batch, first, self._group, warmup)
+                place = np.int32(number), np.int32(first), np.int32(self._group)
+                learner = self._learned(learner, acting, rows, finished, place, warmup)
         self._broken += acting.broken
-        world = acting.world(self._saved(number + 1), learner.members.agent)
-        return _joined(learner, world, jnp.int32(number + 1))
+        end = start + blocks
+        return _joined(learner, acting.world(self._saved(end), learner.members.agent), jnp.int32(end))
+
+    @property
+    def _group(self) -> int:
+        """Iterations that are collected before they are learned from."""
+        return self.trainer.iterations if self.overlap else 1
+
+    def _learned(
+        self, learner: Learner, acting: "_Acting", rows: Rows, finished: np.ndarray, place: Any, warmup: bool
+    ) -> Learner:
+        """Starts the learning and hands an agent over to act: with overlap, the one from before, without a wait."""
+        if self.overlap:
+            acting.take(learner.members.agent)
+        learner = self.programs.learn(learner, rows, finished, *place, warmup=warmup)
+        if not self.overlap:
+            acting.take(learner.members.agent)
+        return learner
 
     def _compiled(self, learner: Learner, acting: "_Acting", warmup: bool) -> Learner:
         """The learner as it is, after every program has been compiled."""
         acting.begin(0)
         decision = acting.decide(0, warmup)
-        group = self.trainer.iterations if self.overlap else 1
         row = Rows(acting.record(decision, acting.returns), acting.obs)  # type: ignore[arg-type]
-        rows = acting.stacked([row] * group * self.trainer.unroll, group)
+        rows = acting.stacked([row] * self._group * self.trainer.unroll, self._group)
         none = np.zeros((self.members, 3), np.float32)
         return self.programs.learn(learner, rows, none, *np.zeros(3, np.int32), warmup=warmup)
 
@@ -223,12 +237,21 @@ class HostLoop:
         """The states of the environments [P, N, bytes], or tickets for those that can't be saved."""
         assert self._batch is not None
         shape = (self.members, self.trainer.envs, -1)
-        if self._savable:
+        if self.env.state_size:
             self._left = self._batch.save().reshape(shape)
         else:
             ticket = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
             self._left = np.tile(ticket, (self.members, self.trainer.envs, 1))
         return self._left
+
+    def evaluate(self, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
+        """Greedy episodes of every member, in environments of their own that stay open for the next time."""
+        count = jax.tree.leaves(hypers)[0].shape[0] * episodes
+        if self._judges is None or self._judges[0] != count:
+            self._close_judges()
+            self._judges = count, self.env.open(count, min(self.workers, count))
+        limit = self.env.spec.episode_length
+        return evaluate_host(self.trainer.agent, self._judges[1], states, hypers, key, episodes, limit)
 
     def take_news(self) -> list[str]:
         """What a user should know, once."""
@@ -242,9 +265,15 @@ class HostLoop:
 
     def close(self) -> None:
         """Closes the environments; a later `advance` opens others, and sets them to where its population has them."""
+        self._close_judges()
         if self._batch is not None:
             self._batch.close()
             self._batch, self._left = None, None
+
+    def _close_judges(self) -> None:
+        if self._judges is not None:
+            self._judges[1].close()
+            self._judges = None
 
 
 class _Acting:
@@ -258,7 +287,7 @@ class _Acting:
         self.programs, self.trainer = loop.programs, loop.trainer
         self.device = acting_device()
         agent = population.members.agent if world.env.actor == () else world.env.actor
-        self.actor = _copied(agent, self.device)
+        self.take(agent)
         self.seeds = world.env.seeds
         self.hypers, self.memory, self.keys = jax.device_put(
             (population.members.hyper, world.memory, population.members.key), self.device
@@ -269,6 +298,10 @@ class _Acting:
         )
         self.number = 0
         self.broken = np.zeros(loop.members)
+
+    def take(self, agent: Any) -> None:
+        """Acts as this agent from now on; its arrays are copied, because the learner gives its own away."""
+        self.actor = _copied(agent, self.device)
 
     def begin(self, number: int) -> None:
         """Draws the random numbers of a block."""
@@ -351,7 +384,7 @@ def second_device() -> None:
 
 
 def _copied(tree: Any, device: Any) -> Any:
-    """The arrays on a device, never the same memory: the learner gives its own away."""
+    """The arrays on a device, never in the same memory."""
     moved = jax.device_put(tree, device)
     return jax.tree.map(lambda new, old: jnp.copy(new) if new is old else new, moved, tree)
 

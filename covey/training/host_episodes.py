@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.agent import Decision, Policy
-from covey.envs.base import HostEnv
+from covey.envs.base import HostBatch, HostEnv
 from covey.errors import require
 from covey.training.evaluate import Episodes
 from covey.types import Array, Key
@@ -44,9 +44,12 @@ def _act(
 
 
 def evaluate_host(
-    policy: Policy[Any, Any, Any], env: HostEnv, states: Any, hypers: Any, key: Key, episodes: int, workers: int = 0
+    policy: Policy[Any, Any, Any], batch: HostBatch, states: Any, hypers: Any, key: Key, episodes: int, limit: int
 ) -> Episodes:
-    """Episodes of every member [P], all from the same seeds. Each counts up to its own end."""
+    """Episodes of every member [P] in a batch of P * episodes, all from the same seeds. Each counts up to its own end.
+
+    None may last longer than `limit`.
+    """
     key_reset, key_begin, key_run = jax.random.split(key, 3)
     members = jax.tree.leaves(hypers)[0].shape[0]
     seeds = np.tile(np.asarray(jax.random.bits(key_reset, (episodes,), jnp.uint32)), members)
@@ -54,29 +57,21 @@ def evaluate_host(
     shape = (members, episodes)
     returns, length, alive = np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.ones(shape, bool)
     marks: dict[str, np.ndarray] = {}
-    batch = env.open(seeds.size, min(workers, seeds.size))
-    try:
-        obs = batch.reset(seeds)
-        for t in range(env.spec.episode_length + 1):
-            decision = _act(policy, states, hypers, memory, obs.reshape(*shape, -1), key_run, np.int32(t))
-            marks = marks or {name: np.zeros(shape, np.float32) for name in _marks(decision, 2)}
-            for name, total in marks.items():
-                total += np.where(alive, np.asarray(decision.extras[name]), 0.0)
-            memory, action = decision.memory, np.asarray(decision.action)
-            step = batch.step(action.reshape(seeds.size, -1))
-            obs = step.obs
-            returns += np.where(alive, step.reward.reshape(shape), np.float32(0))
-            length += alive
-            alive = alive & ~(step.terminated | step.truncated | step.broken).reshape(shape)
-            if not alive.any():
-                break
-    finally:
-        batch.close()
-    require(
-        not alive.any(),
-        f"An evaluation episode did not end within {env.spec.episode_length:,} steps. Register the environment with "
-        "max_episode_steps, or let it return truncated.",
-    )
+    obs, t = batch.reset(seeds), 0
+    while alive.any():
+        require(
+            t < limit,
+            f"An evaluation episode did not end within {limit:,} steps. Register the environment with "
+            "max_episode_steps, or let it return truncated.",
+        )
+        decision = _act(policy, states, hypers, memory, obs.reshape(*shape, -1), key_run, np.int32(t))
+        marks = marks or {name: np.zeros(shape, np.float32) for name in _marks(decision, 2)}
+        marks = {name: x + np.where(alive, np.asarray(decision.extras[name]), 0.0) for name, x in marks.items()}
+        step = batch.step(np.asarray(decision.action).reshape(seeds.size, -1))
+        obs, memory, t = step.obs, decision.memory, t + 1
+        returns += np.where(alive, step.reward.reshape(shape), np.float32(0))
+        length += alive
+        alive = alive & ~(step.terminated | step.truncated | step.broken).reshape(shape)
     means = {name: total / length for name, total in marks.items()}
     return Episodes(returns, length, np.zeros((*shape, 0), np.float32), means)  # type: ignore[arg-type]
 

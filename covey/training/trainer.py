@@ -159,9 +159,7 @@ class Trainer:
         memory = where(first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), memory)
         return jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, obs, key_act)
 
-    def _collect(
-        self, member: Member, iteration: Array, draws: Draws, starts: Any, mode: Mode
-    ) -> tuple[Member, Rows]:
+    def _collect(self, member: Member, iteration: Array, draws: Draws, starts: Any, mode: Mode) -> tuple[Member, Rows]:
         """The `unroll` rows of an iteration."""
         hyper = self.hyper_at(member.hyper, iteration)
 
@@ -185,7 +183,7 @@ class Trainer:
         terminated = outcome.terminated & going
         clock = world.clock + 1
         closes = going & (outcome.terminated | (clock >= self.env.spec.episode_length))
-        returns = world.returns + reward
+        returns: Array = world.returns + reward
         extras = decision.extras | ({REWARDS: parts} if self.env.spec.rewards else {})
         record = Record(world.obs, decision.action, reward, terminated, ended, extras)
         finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])

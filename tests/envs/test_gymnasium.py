@@ -33,7 +33,7 @@ def test_the_stream_is_that_of_gymnasiums_vector_environment(name: str):
     theirs = gymnasium.wrappers.vector.RecordEpisodeStatistics(theirs)
     np.testing.assert_array_equal(batch.reset(seeds), theirs.reset(seed=[5, 6])[0].astype(np.float32))
     low, high = np.asarray(env.spec.action_low), np.asarray(env.spec.action_high)
-    episodes, returns, lengths, total, clock = 0, [], [], np.zeros(2), np.zeros(2, int)
+    episodes, total, clock = 0, np.zeros(2), np.zeros(2, int)
     ended = np.zeros(2, bool)
     for action in taken:
         ours = batch.step(action)

@@ -55,7 +55,9 @@ class CompiledDrift:
 def test_strict_order_is_the_order_of_the_compiled_loop():
     """On the same task with nothing random in it: the same records, episodes and parameters."""
     on_host = trainer_of_two()
-    device = DeviceLoop(dataclasses.replace(small_trainer("td3", CompiledDrift(), envs=2), iterations=ITERATIONS), 2, "map")
+    device = DeviceLoop(
+        dataclasses.replace(small_trainer("td3", CompiledDrift(), envs=2), iterations=ITERATIONS), 2, "map"
+    )
     host = HostLoop(on_host, 2, "map", overlap=False)
     ours, theirs = (loop.advance(population(loop), jnp.int32(4), warmup=False) for loop in (host, device))
     assert int(ours.block) == int(theirs.block) and int(ours.replay.written) == int(theirs.replay.written)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.agent import SamplePlan
 from covey import envs
+from covey.agent import SamplePlan
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from tests.tasks import Counter, population, small_trainer
