@@ -81,7 +81,10 @@ class HostBatch(Protocol):
         ...
 
     def save(self) -> np.ndarray:
-        """All that the environments will do next depends on, as bytes [N, `state_size`]."""
+        """All that the environments will do next depends on, as bytes [N, `state_size`].
+
+        The first byte is not 0; one that can't be saved any more, though it could at first, gives zeros.
+        """
         ...
 
     def load(self, states: np.ndarray) -> None:

@@ -36,7 +36,10 @@ _ALF = "ALF's TAAC, arXiv 2104.06521 and github.com/hnyu/taac"
 _TD3 = {
     **{name: Published(_TD3_AUTHORS, {"steps": 1_000_000, "warmup": 25_000}) for name in _LOCOMOTION},
     "InvertedDoublePendulum-v5": Published(_TD3_AUTHORS, {"steps": 1_000_000, "warmup": 25_000}),
-    "Pendulum-v1": Published(_ZOO, {"steps": 100_000, "agent": {"batch_size": 100}, "hyper": _td3_rates(1e-3)}),
+    "Pendulum-v1": Published(
+        f"{_ZOO} (v0)",
+        {"steps": 100_000, "agent": {"batch_size": 100, "networks": _WIDE}, "hyper": _td3_rates(1e-3)},
+    ),
     "MountainCarContinuous-v0": Published(
         f"{_ZOO}; there with Ornstein-Uhlenbeck noise, without which it may not learn",
         {

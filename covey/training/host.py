@@ -229,19 +229,20 @@ class HostLoop:
 
     def _say_restart(self) -> None:
         self._news.append(
-            f"The state of the environments is not in the checkpoint ({self.env.unsaved}): their episodes were cut off "
-            "and begin anew. The agent, its replay and its random numbers go on exactly."
+            "The state of the environments is not in the checkpoint "
+            f"({self.env.unsaved or 'it could not be saved any more'}): their episodes were cut off and begin anew. "
+            "The agent, its replay and its random numbers go on exactly."
         )
 
     def _saved(self, block: int) -> np.ndarray:
         """The states of the environments [P, N, bytes], or tickets for those that can't be saved."""
         assert self._batch is not None
-        shape = (self.members, self.trainer.envs, -1)
-        if self.env.state_size:
-            self._left = self._batch.save().reshape(shape)
-        else:
-            ticket = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
-            self._left = np.tile(ticket, (self.members, self.trainer.envs, 1))
+        count, size = self.members * self.trainer.envs, self.env.state_size
+        states = self._batch.save() if size else np.zeros((count, TICKET), np.uint8)
+        if not states[:, 0].all():
+            states[:] = 0
+            states[:, :TICKET] = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
+        self._left = states.reshape(self.members, self.trainer.envs, -1)
         return self._left
 
     def evaluate(self, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:

@@ -141,6 +141,18 @@ def test_members_in_lock_step_are_those_in_turn():
     assert int(one.replay.written) == int(two.replay.written)
 
 
+def test_a_run_may_begin_with_data():
+    loop = HostLoop(trainer_of_two(), 1, "map")
+    new = loop.init(
+        jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules), jax.random.split(jax.random.key(0), 1)
+    )
+    data = np.asarray(population(loop).replay.data)[:, :60]
+    state = loop.advance(loop.load(new, jnp.asarray(data)), 1, warmup=False)
+    assert int(state.replay.written) == 60 + ITERATIONS
+    np.testing.assert_array_equal(state.replay.data[:, :60], data)
+    assert float(state.members.agent.seen.observations.rows[0]) == 2 * (60 + ITERATIONS)
+
+
 class Logged(gymnasium.Wrapper):
     """Keeps what Gymnasium's own wrapper says of finished episodes."""
 
