@@ -22,8 +22,9 @@ import numpy as np
 from covey import agents, envs
 from covey.envs.base import Outcome
 from covey.run.cache import use_cache
+from covey.training.acting import second_device
 from covey.training.device import DeviceLoop
-from covey.training.host import HostLoop, second_device
+from covey.training.host import HostLoop
 from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, EnvSpec, Key

@@ -16,9 +16,10 @@ from covey.errors import require
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
 from covey.run.replay_file import ReplayFile, open_replay
+from covey.training.acting import second_device
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
-from covey.training.host import HostLoop, second_device
+from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
