@@ -61,10 +61,10 @@ class Acting:
 
     def _row(self, batch: HostBatch, decision: Decision, finished: np.ndarray) -> Rows:
         """One step of every environment. Where there was no answer, the record closes its episode instead."""
-        shape = self.clock.shape
+        shape: tuple[int, ...] = decision.action.shape[:-1]
         action = np.asarray(decision.action)
         step = batch.step(action.reshape(-1, action.shape[-1]))
-        obs = step.obs.reshape(self.obs.shape)
+        obs: Any = step.obs.reshape(self.obs.shape)
         reward, terminated, truncated, broken = (x.reshape(shape) for x in step[1:])
         ended = self.last | broken
         going = ~ended
