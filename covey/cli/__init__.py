@@ -330,6 +330,7 @@ def _envs(arguments: list[str]) -> None:
         spec = envs.make(name).spec
         sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
         print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
+    print(f"Of other libraries: {', '.join(f'{prefix}:NAME' for prefix in envs.ADAPTERS)}")
 
 
 def _agents(arguments: list[str]) -> None:

@@ -100,6 +100,10 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         for name in ("capacity", "workers"):
             require(getattr(self, name) >= 0, f"--{name} must not be negative, not {getattr(self, name)}.")
         require(
+            self.workers <= self.envs * self.seeds,
+            f"--workers {self.workers} are more than the {self.envs * self.seeds} environments. Raise --envs.",
+        )
+        require(
             self.checkpoint_minutes >= 0, f"--checkpoint-minutes must not be negative, not {self.checkpoint_minutes:g}."
         )
         require(

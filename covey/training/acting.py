@@ -1,5 +1,6 @@
 """The acting half of the host loop: environments stepped in NumPy, by an agent on a device of its own."""
 
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -118,10 +119,10 @@ def acting_device() -> Any:
 
 def second_device() -> None:
     """Asks for two CPU devices, so that acting has one of its own. Too late once jax has begun."""
-    try:
-        jax.config.update("jax_num_cpu_devices", 2)
-    except RuntimeError:
-        return
+    asked: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    if asked < 2:
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", 2)
 
 
 def _copied(tree: Any, device: Any) -> Any:

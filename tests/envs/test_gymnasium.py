@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from covey import envs
+from covey.cli import main
 from covey.envs.batch import LocalBatch
 from covey.envs.saving import load_env, save_env
 from covey.envs.workers import WorkerBatch
@@ -152,6 +153,20 @@ def test_dictionaries_are_flattened_and_actions_fill_their_box():
 def test_wrong_names_and_spaces_are_early_errors(name: str, message: str):
     with pytest.raises(CoveyError, match=message):
         envs.make(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diayn", "--env", "gymnasium:Pendulum-v1"], "descriptor"),
+        (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 are more than the 1 environments"),
+        (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for environments on the host"),
+    ],
+)
+def test_options_that_do_not_fit_are_early_errors(arguments: list[str], message: str, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 1
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
