@@ -442,6 +442,7 @@ def _envs(arguments: list[str]) -> None:
         spec = envs.make(name).spec
         sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
         print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
+    print(f"Of other libraries: {', '.join(f'{prefix}:NAME' for prefix in envs.ADAPTERS)}")
 
 
 def _agents(arguments: list[str]) -> None:
@@ -462,10 +463,12 @@ def _agents(arguments: list[str]) -> None:
 
 def _presets(arguments: list[str]) -> None:
     from covey.run.presets import PRESETS, describe
+    from covey.run.published import PUBLISHED
 
     require(not arguments, f"`covey presets` takes no arguments, not {' '.join(arguments)}.")
-    for algorithm, env in PRESETS:
-        print(f"{algorithm} on {env}: {describe(algorithm, env)}")
+    for key in PRESETS:
+        source = f" (published, not tuned here: {PUBLISHED[key].source})" if key in PUBLISHED else ""
+        print(f"{key[0]} on {key[1]}: {describe(*key)}{source}")
 
 
 VERBS = {

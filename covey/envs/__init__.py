@@ -1,9 +1,13 @@
-"""Environments by name. `ENVS` holds those that come with covey; `register` adds your own."""
+"""Environments by name. `ENVS` holds those that come with covey; `register` adds your own.
 
+A name with a prefix, as in `gymnasium:Hopper-v5`, is another library's, and its adapter makes the environment.
+"""
+
+import importlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from covey.envs.base import Env, Outcome
+from covey.envs.base import Env, HostEnv, Outcome
 from covey.envs.builtin.cartpole_swingup import CartpoleSwingup
 from covey.envs.builtin.mountaincar import MountainCar
 from covey.envs.builtin.pendulum import Pendulum
@@ -12,7 +16,7 @@ from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.errors import CoveyError, require, unknown
 
-__all__ = ["ENVS", "Env", "EnvEntry", "Outcome", "make", "names", "register"]
+__all__ = ["ADAPTERS", "ENVS", "Env", "EnvEntry", "HostEnv", "Outcome", "make", "names", "register"]
 
 
 class EnvEntry(NamedTuple):
@@ -23,6 +27,8 @@ class EnvEntry(NamedTuple):
 
 
 ENVS: dict[str, EnvEntry] = {}
+ADAPTERS: dict[str, str] = {"gymnasium": "covey.envs.gymnasium", "envpool": "covey.envs.envpool"}
+"""Prefix -> the module of its adapter, which has `make(name)` and `names()`; imported when it is used."""
 
 
 def register(name: str, factory: Callable[[], Env], summary: str) -> None:
@@ -37,17 +43,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(ENVS))
 
 
-def make(name: str) -> Env:
-    """The environment of that name."""
+def make(name: str) -> Any:
+    """The environment of that name: an Env, or a HostEnv from an adapter."""
     if name in ENVS:
         return ENVS[name].make()
-    library, colon, _ = name.partition(":")
-    if colon:
-        raise CoveyError(
-            f"{name!r} asks for an adapter to {library!r}, which this version of covey doesn't have. "
-            f"It has: {', '.join(names())}."
-        )
-    raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
+    library, colon, rest = name.partition(":")
+    if not colon:
+        raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
+    if library not in ADAPTERS:
+        raise unknown("adapter", library, ADAPTERS)
+    return importlib.import_module(ADAPTERS[library]).make(rest)
 
 
 register("pendulum", Pendulum, "Swing a pendulum up and hold it there (Gymnasium's Pendulum-v1).")

@@ -1,6 +1,6 @@
 """What covey asks of an environment."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,80 @@ class Env(Protocol):
 
     def frame(self, state: Any) -> np.ndarray:
         """A picture of a state (leaves are NumPy arrays): [height, width, 3], uint8."""
+        ...
+
+
+class HostStep(NamedTuple):
+    """What N host environments answered, in NumPy: obs [N, D], and [N] each of the others.
+
+    `terminated`: the task ended; `truncated`: the episode was cut, as by a time limit; `obs` is then the final
+    observation. `broken`: there was no answer, because a process died or hung; `obs` already opens another episode,
+    and the action led nowhere.
+    """
+
+    obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    broken: np.ndarray
+
+
+class HostBatch(Protocol):
+    """N open environments, stepped together.
+
+    Resets are Gymnasium's next-step resets: after a step that ended an episode, the next one ignores the action, begins
+    another episode and gives its first observation, with a reward of 0.
+    """
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """Begins new episodes from seeds [N] (uint32); the observations [N, D]."""
+        ...
+
+    def restart(self, seeds: np.ndarray) -> None:
+        """Gives every episode up: the next step begins new ones, from these seeds."""
+        ...
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        """Takes actions [N, A] in [-1, 1]."""
+        ...
+
+    def save(self) -> np.ndarray:
+        """All that the environments will do next depends on, as bytes [N, `state_size`].
+
+        The first byte is not 0; one that can't be saved any more, though it could at first, gives zeros.
+        """
+        ...
+
+    def load(self, states: np.ndarray) -> None:
+        """Goes on where `save` was called."""
+        ...
+
+    def frame(self, number: int) -> np.ndarray:
+        """A picture of one of them, [height, width, 3], uint8."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class HostEnv(Protocol):
+    """An environment that runs outside of JAX, in Python or C++; many are opened at once."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    @property
+    def state_size(self) -> int:
+        """The bytes of `HostBatch.save`; 0 where the state can't be had, and episodes restart when a run goes on."""
+        ...
+
+    @property
+    def unsaved(self) -> str:
+        """Why the state can't be had; empty where it can."""
+        ...
+
+    def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
+        """A batch of `count`, in this process or spread over some `workers`; `draws`: its frames are wanted."""
         ...
 
 

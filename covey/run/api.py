@@ -47,7 +47,7 @@ from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
 ALONE, HERE, MOST_PATH = Alone(), Cluster(), 4096
-RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "hyper", "devices")
+RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Run:
         program = self.program
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
         found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
+        program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
         if program.skills is not None and can_plan(program):
@@ -154,15 +155,15 @@ class Run:
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
         program = self.program
-        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program))
+        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program, drawn=True))
 
     def plot_episode(self, path: Path | None = None) -> Path:
         """The actions over time of the episode that `animate` shows, with what the policy says of each."""
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
         return plot_episode(self._episode(self.program), path or self.folder.media / "episode.png", title)
 
-    def _episode(self, program: Program) -> Episode:
-        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
+    def _episode(self, program: Program, drawn: bool = False) -> Episode:
+        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION), drawn=drawn)
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
@@ -495,7 +496,10 @@ def _finish(run: Run, program: Program, best_step: int, reporter: Reporter) -> N
     reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
-    reporter.say(f"animation:      {run.animate()}")
+    try:
+        reporter.say(f"animation:      {run.animate()}")
+    except CoveyError as error:  # an environment of others that can't draw must not spoil a run
+        reporter.say(f"animation:      none. {error}")
     if run.config.pbt:
         reporter.say(f"population:     {', '.join(map(str, run.plot_population()))}")
     if program.skills:

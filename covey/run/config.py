@@ -86,6 +86,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     precision: Literal["float32", "bfloat16"] = "float32"
     """Matrix products of the networks: float32, or rounded to bfloat16 and summed up in float32. Parameters stay
     float32 either way."""
+    overlap: bool = True
+    """Environments that run on the host: step them while the device learns, with a policy up to two blocks old. Without
+    it, every step is learned from before the next."""
+    workers: int = 0
+    """Environments that run on the host: processes that step them; 0 for none but the training itself."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer where they would cost more than 3 % of the time."""
     devices: int = 0
@@ -107,7 +112,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             if name == "warmup" and value == 0 and self.replay:
                 continue
             require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value:g}.")
-        require(self.capacity >= 0, f"--capacity must not be negative, not {self.capacity}.")
+        for name in ("capacity", "workers"):
+            require(getattr(self, name) >= 0, f"--{name} must not be negative, not {getattr(self, name)}.")
+        require(
+            self.workers <= self.envs * self.seeds,
+            f"--workers {self.workers} are more than the {self.envs * self.seeds} environments. Raise --envs.",
+        )
         require(
             self.checkpoint_minutes >= 0, f"--checkpoint-minutes must not be negative, not {self.checkpoint_minutes:g}."
         )
@@ -313,7 +323,7 @@ def _fitting(name: str, value: Any) -> Any:
     kind = type(getattr(RunConfig, name))
     value = str(value) if isinstance(value, Path) else value
     try:
-        fits = kind(value) == value and not isinstance(value, bool)
+        fits = kind(value) == value and isinstance(value, bool) == (kind is bool)
     except (TypeError, ValueError, OverflowError):
         fits = False
     require(fits, f"{name} must be {kind.__name__}, not {value!r}.")

@@ -81,6 +81,7 @@ class Session:
             finally:
                 self.reporter.stop()
                 self.files.close()
+                self.program.close()
         self.is_over = True
         return self.best
 
@@ -167,6 +168,8 @@ class Session:
         self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
         jax.block_until_ready(self.population.block)
         self.block += blocks
+        for text in self.program.news():
+            self.reporter.say(text)
 
     def _check_finite(self) -> None:
         """Stops at the first quantity that was not finite, and keeps the checkpoints from before it.
@@ -200,11 +203,11 @@ class Session:
             name: np.broadcast_to(x, self.program.loop.members) for name, x in named(jax.device_get(hyper)).items()
         }
         own = jax.device_get(members.tally)
-        tally, hyper = self.crew.gather((own, hyper))
+        tally, hyper, broken = self.crew.gather((own, hyper, self.program.broken()))
         names = trainer.quantities
         means = tally.sums / np.maximum(tally.learned, 1)[:, None]
         episodes, returns, lengths = tally.episodes.T
-        values = {"train/episodes": episodes}
+        values = {"train/episodes": episodes} | broken
         if episodes.min() > 0:
             values |= {"train/return": returns / episodes, "train/length": lengths / episodes}
         if self.block > self.program.warmup:

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from covey.agent import Policy
-from covey.envs.base import Env
+from covey.envs.base import Env, HostEnv
 from covey.run.cache import hushed
+from covey.run.host_media import pictures, trace
 
 MOST_FRAMES = 300
 MARK = (214, 69, 65)
@@ -16,7 +17,10 @@ MARK = (214, 69, 65)
 
 
 class Episode(NamedTuple):
-    """States and observations [T + 1], actions [T, A] in [-1, 1], what the policy says of each in one number [T]."""
+    """States and observations [T + 1], actions [T, A] in [-1, 1], what the policy says of each in one number [T].
+
+    The states of a host environment are its pictures, None where none was taken.
+    """
 
     states: list[Any]
     obs: np.ndarray
@@ -24,8 +28,20 @@ class Episode(NamedTuple):
     marks: dict[str, np.ndarray]
 
 
-def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: jax.Array, steps: int = 0) -> Episode:
-    """One greedy episode, as NumPy; of a number of steps, or as long as the environment's."""
+def record(
+    policy: Policy[Any, Any, Any],
+    env: Env | HostEnv,
+    state: Any,
+    hyper: Any,
+    key: jax.Array,
+    steps: int = 0,
+    drawn: bool = True,
+) -> Episode:
+    """One greedy episode, as NumPy; of a number of steps, or as long as the environment's. `drawn`: for `write_gif`."""
+    steps = steps or min(env.spec.episode_length, MOST_FRAMES)
+    if isinstance(env, HostEnv):
+        found = trace(policy, env, state, hyper, key, steps, _every(env) if drawn else 0)
+        return Episode(pictures(found), found.obs, found.actions, found.marks)
 
     def begin(key: jax.Array) -> Any:
         key_reset, key_begin = jax.random.split(key)
@@ -40,7 +56,6 @@ def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key:
         return (after, outcome.obs, decision.memory), (after, outcome.obs, decision.action, marks, outcome.terminated)
 
     start = begin(key)
-    steps = steps or min(env.spec.episode_length, MOST_FRAMES)
     with hushed():
         _, found = jax.lax.scan(step, start, jax.random.split(key, steps))
     states, obs, actions, marks, terminated = jax.device_get(found)
@@ -51,17 +66,21 @@ def record(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key:
     return Episode([first, *later], obs, actions[:length], {name: x[:length] for name, x in marks.items()})
 
 
-def write_gif(path: Path, env: Env, episode: Episode) -> Path:
+def _every(env: Env | HostEnv) -> int:
+    """One step in so many becomes a frame."""
+    return max(1, round(env.spec.frames_per_second / 25))
+
+
+def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
     """Draws an episode into a looping GIF of at most 25 frames per second.
 
     A bar at the top shows for each mark how much of it there was, for example that the action was repeated.
     """
     from PIL import Image
 
-    every = max(1, round(env.spec.frames_per_second / 25))
-    images = []
+    every, images = _every(env), []
     for t in range(0, len(episode.states), every):
-        frame = np.array(env.frame(episode.states[t]))
+        frame = np.array(episode.states[t] if isinstance(env, HostEnv) else env.frame(episode.states[t]))
         height, width = max(2, frame.shape[0] // 40), frame.shape[1]
         for row, values in enumerate(episode.marks.values()):
             share = float(np.clip(np.mean(values[max(0, t - every) : t]), 0.0, 1.0)) if t else 0.0

@@ -3,6 +3,7 @@
 from typing import Any
 
 from covey.run.config import RunConfig, default_config
+from covey.run.published import PUBLISHED
 
 # Small and quick: enough for the built-in tasks. Layer normalisation of the critic steadies the harder ones.
 _SMALL = {"batch_size": 64, "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64]}}}
@@ -60,6 +61,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
             "dynamics_lr": "exponential:0.002:0.0003",
         },
     },
+    **{key: preset.options for key, preset in PUBLISHED.items()},
 }
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 

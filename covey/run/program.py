@@ -19,8 +19,10 @@ from covey.population.space import Space, renamed
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
 from covey.run.replay_file import ReplayFile, open_replay
+from covey.training.acting import second_device
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.evaluate import Episodes, evaluate
+from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.schedule import initial
@@ -44,8 +46,8 @@ class Program(NamedTuple):
 
     config: RunConfig[Any, Any]
     agent: Any
-    env: envs.Env
-    loop: DeviceLoop
+    env: Any
+    loop: DeviceLoop | HostLoop
     warmup: int
     total: int
     evaluations: tuple[int, ...]
@@ -126,8 +128,25 @@ class Program(NamedTuple):
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
         with hushed():
+            if isinstance(self.loop, HostLoop):
+                return self.loop.evaluate(agent_states, hypers, key, episodes)
             how = self._how(hypers)
             return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes, *how))
+
+    def news(self) -> list[str]:
+        """What a user should know of the environments since the last time."""
+        return self.loop.take_news() if isinstance(self.loop, HostLoop) else []
+
+    def broken(self) -> dict[str, np.ndarray]:
+        """The episodes [P] that broke off since the last time, because a worker failed; nothing without workers."""
+        if not isinstance(self.loop, HostLoop) or not self.config.workers:
+            return {}
+        return {"train/broken": self.loop.take_broken()}
+
+    def close(self) -> None:
+        """Ends what runs outside of JAX."""
+        if isinstance(self.loop, HostLoop):
+            self.loop.close()
 
     def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
         """What every member's skills are worth, [P] each; nothing where there are none."""
@@ -158,10 +177,19 @@ class Program(NamedTuple):
 def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     """The program of a resolved configuration, for one of the processes; an error where it can't be run."""
     config.check()
+    env: Any = envs.make(config.env)
+    entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
+    require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
+    require(
+        not on_host or config.devices <= 1,
+        f"--devices {config.devices}: members whose environments run on the host, as {config.env} does, share one.",
+    )
+    if on_host:
+        second_device()
     replay = config.pbt.replay if config.pbt else "keep"
     shared = replay == "share"
     members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
-    devices = _devices(config, members)
+    devices = 1 if on_host else _devices(config, members)
     require(
         not shared or devices * crew.count == 1,
         "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
@@ -173,8 +201,7 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
         config.islands == 1 or replay == "keep",
         f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
     )
-    env, entry = envs.make(config.env), agents.entry(config.algorithm)
-    env = Described(env) if entry.skills else env
+    env = Described(env) if entry.skills else env  # type: ignore[arg-type]
     made = entry.make(config.agent, env.spec)
     agent = in_precision(made, config.precision)
     trainer = make_trainer(
@@ -194,11 +221,16 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     )
     _check_memory(members * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
     axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
+    axis = "map" if shared else axis
+    if on_host:
+        loop = HostLoop(trainer, members, axis, config.overlap, config.workers)
+    else:
+        loop = DeviceLoop(trainer, members, axis, devices)
     program = Program(
         config,
         agent,
         env,
-        DeviceLoop(trainer, members, "map" if shared else axis, devices),
+        loop,
         warmup,
         total,
         evaluations=_points(total, config.evaluations),

@@ -58,7 +58,12 @@ class DeviceLoop:
 
     def restart(self, population: Population, failed: Any) -> Population:
         """Members that have failed [P] get new environments, and their replay forgets what was not finite."""
+        population = self.cleanse(population, failed)
         return spread(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
+
+    def cleanse(self, population: Population, chosen: Any) -> Population:
+        """The replay of the chosen members [P] forgets what was not finite."""
+        return spread(self._cleanse, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
 
     def put(self, population: Population, data: Any, chosen: Any) -> Population:
         """The population with data [rows, N, width] as the replay of the chosen members [P]."""
@@ -78,10 +83,13 @@ class DeviceLoop:
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _restart(self, population: Population, failed: Array) -> Population:
         renewed = jax.vmap(lambda m: self.trainer.restart(m, population.block))(population.members)
-        members = where(failed, renewed, population.members)
+        return population._replace(members=where(failed, renewed, population.members))
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="population")
+    def _cleanse(self, population: Population, chosen: Array) -> Population:
         cleansed = self.trainer.replay.cleanse(population.replay.data)
-        data = jnp.where(failed[:, None, None, None], cleansed, population.replay.data)
-        return population._replace(members=members, replay=population.replay._replace(data=data))
+        data = jnp.where(chosen[:, None, None, None], cleansed, population.replay.data)
+        return population._replace(replay=population.replay._replace(data=data))
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _put(self, population: Population, data: Array, chosen: Array) -> Population:

@@ -58,6 +58,13 @@ def new_tally(quantities: int) -> Tally:
     return Tally(jnp.zeros(quantities), jnp.zeros((), jnp.int32), jnp.zeros(3), jnp.full(2, -1, jnp.int32))
 
 
+def start_world(env: Any, obs: Array, memory: Any) -> World:
+    """N environments at the start of their first episodes."""
+    envs = obs.shape[0]
+    yes, no, zero = jnp.ones(envs, bool), jnp.zeros(envs, bool), jnp.zeros(envs, jnp.int32)
+    return World(env, obs, memory, yes, no, zero, jnp.zeros(envs), jnp.copy(zero))
+
+
 def where(condition: Array, yes: Any, no: Any) -> Any:
     """`yes` or `no` for each environment: the condition is [N], the leaves [N, ...]."""
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from covey.agent import Agent
-from covey.envs.base import Env, check_env
+from covey.agent import Agent, Decision
+from covey.envs.base import Env, HostEnv, check_env
 from covey.errors import require
 from covey.replay import Record, Replay, ReplayState
-from covey.training.member import Member, Tally, World, new_tally, where
+from covey.training.member import Member, Tally, World, new_tally, start_world, where
 from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
@@ -29,6 +29,8 @@ LOADING, RESTARTING = 2**32 - 1, 2**32 - 2
 block has these."""
 BLOCK_STEPS = 100
 """Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
+HOST_STEPS = 50
+"""The same for host environments, whose policy is up to two blocks old."""
 
 
 class Draws(NamedTuple):
@@ -40,12 +42,20 @@ class Draws(NamedTuple):
     update: Key
 
 
+class Rows(NamedTuple):
+    """Fresh records [T, N], and the observation after each."""
+
+    records: Record
+    next_obs: Array
+
+
 @dataclass(frozen=True)
 class Trainer:
     """One member's program. Static and hashable: two equal trainers share one compilation."""
 
     agent: Agent[Any, Any, Any]
-    env: Env
+    env: Any
+    """An Env; a HostEnv where the host loop does the collecting."""
     schedules: Any
     replay: Replay
     envs: int
@@ -105,7 +115,7 @@ class Trainer:
         self, member: Member, replay: ReplayState, number: Array, slot: Array | int, warmup: bool
     ) -> tuple[Member, ReplayState]:
         """One block: `warmup` (static) collects at random and learns nothing."""
-        key_starts, key_draws = jax.random.split(jax.random.fold_in(member.key, number))
+        key_starts, key_draws = self.block_keys(member.key, number)
         starts = self._starts(key_starts)
         first = number * self.iterations
         mode = "random" if warmup else "sample"
@@ -113,42 +123,67 @@ class Trainer:
         def iterate(carry: tuple[Member, ReplayState], x: tuple[Draws, Array]) -> tuple[Any, None]:
             member, replay = carry
             draws, iteration = x
-            hyper = at(member.hyper, self.schedules, iteration * self.unroll * self.envs)
-            member, replay, incoming = self._collect(member, replay, hyper, draws, starts, slot, mode)
-            metrics = jnp.zeros(len(self.metrics))
-            if not warmup:
-                member, metrics = self._learn(member, replay, hyper, draws, slot)
-            tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration, learned=not warmup)
-            return (member._replace(tally=tally), replay), None
+            member, rows = self._collect(member, iteration, draws, starts, mode)
+            return self.learn(member, replay, rows, draws, iteration, slot, warmup), None
 
         numbers = first + jnp.arange(self.iterations, dtype=jnp.int32)
-        (member, replay), _ = jax.lax.scan(iterate, (member, replay), (self._draws(key_draws), numbers))
+        (member, replay), _ = jax.lax.scan(iterate, (member, replay), (self.draws(key_draws), numbers))
         return member, replay
 
-    def _collect(
-        self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, starts: Any, slot: Array | int, mode: Mode
-    ) -> tuple[Member, ReplayState, Array]:
-        """`unroll` rows of experience, stored and shown to the agent, and the largest observation and reward in it."""
+    def block_keys(self, key: Key, number: Array) -> tuple[Key, Key]:
+        """What the start states and all other random numbers of a block are drawn from."""
+        key_starts, key_draws = jax.random.split(jax.random.fold_in(key, number))
+        return key_starts, key_draws
 
-        def row(carry: tuple[World, Tally], key: Key) -> tuple[tuple[World, Tally], tuple[Record, Array]]:
+    def hyper_at(self, hyper: Any, iteration: Array) -> Any:
+        """A member's hyper-parameters at an iteration, counted from the run's first."""
+        return at(hyper, self.schedules, iteration * self.unroll * self.envs)
+
+    def learn(
+        self,
+        member: Member,
+        replay: ReplayState,
+        rows: Rows,
+        draws: Draws,
+        iteration: Array,
+        slot: Array | int,
+        warmup: bool,
+    ) -> tuple[Member, ReplayState]:
+        """What an iteration does with the rows that it collected: stores, observes and, after the warm-up, learns."""
+        records, hyper = rows.records, self.hyper_at(member.hyper, iteration)
+        replay = self.replay.add(replay, records, slot)
+        agent = self.agent.observe(member.agent, hyper, _rollout(*rows), draws.observe)
+        member = member._replace(agent=agent)
+        incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
+        metrics = jnp.zeros(len(self.metrics))
+        if not warmup:
+            member, metrics = self._update(member, replay, hyper, draws, slot)
+        tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration, learned=not warmup)
+        return member._replace(tally=tally), replay
+
+    def decide(self, agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key, mode: Mode) -> Decision:
+        """A decision for each of the N environments; at the first step of an episode, from a new memory."""
+        key_begin, key_act = keys[0], keys[1]
+        memory = where(first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), memory)
+        return jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, obs, key_act)
+
+    def _collect(self, member: Member, iteration: Array, draws: Draws, starts: Any, mode: Mode) -> tuple[Member, Rows]:
+        """The `unroll` rows of an iteration."""
+        hyper = self.hyper_at(member.hyper, iteration)
+
+        def row(carry: tuple[World, Tally], key: Key) -> tuple[tuple[World, Tally], Rows]:
             world, tally = carry
             return self._row(member.agent, hyper, world, tally, starts, key, mode)
 
-        carry = (member.world, member.tally)
-        (world, tally), (records, next_obs) = jax.lax.scan(row, carry, draws.step)
-        replay = self.replay.add(replay, records, slot)
-        agent = self.agent.observe(member.agent, hyper, _rollout(records, next_obs), draws.observe)
-        incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
-        return member._replace(agent=agent, world=world, tally=tally), replay, incoming
+        (world, tally), rows = jax.lax.scan(row, (member.world, member.tally), draws.step)
+        return member._replace(world=world, tally=tally), rows
 
     def _row(
         self, agent: Any, hyper: Any, world: World, tally: Tally, starts: Any, keys: Key, mode: Mode
-    ) -> tuple[tuple[World, Tally], tuple[Record, Array]]:
+    ) -> tuple[tuple[World, Tally], Rows]:
         """One step of every environment. One whose episode is over ignores its action and takes a new start."""
-        key_begin, key_act, key_step = keys[0], keys[1], keys[2]
-        memory = where(world.first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), world.memory)
-        decision = jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, world.obs, key_act)
-        env, outcome = jax.vmap(self.env.step)(world.env, decision.action, key_step)
+        decision = self.decide(agent, hyper, world.memory, world.first, world.obs, keys, mode)
+        env, outcome = jax.vmap(self.env.step)(world.env, decision.action, keys[2])
 
         ended, going = world.last, ~world.last
         parts = where(going, outcome.reward, jnp.zeros_like(outcome.reward))
@@ -156,7 +191,7 @@ class Trainer:
         terminated = outcome.terminated & going
         clock = world.clock + 1
         closes = going & (outcome.terminated | (clock >= self.env.spec.episode_length))
-        returns = world.returns + reward
+        returns: Array = world.returns + reward
         extras = decision.extras | ({REWARDS: parts} if self.env.spec.rewards else {})
         record = Record(world.obs, decision.action, reward, terminated, ended, extras)
         finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])
@@ -173,9 +208,9 @@ class Trainer:
             returns=jnp.where(ended, 0.0, returns),
             episodes=world.episodes + ended.astype(jnp.int32),
         )
-        return (world, tally), (record, outcome.obs)
+        return (world, tally), Rows(record, outcome.obs)
 
-    def _learn(
+    def _update(
         self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, slot: Array | int
     ) -> tuple[Member, Array]:
         """`updates` calls of the agent's update, each on a batch of its own; metrics averaged."""
@@ -193,15 +228,13 @@ class Trainer:
         key_reset, key_begin = jax.random.split(key)
         env, obs = jax.vmap(self.env.reset)(jax.random.split(key_reset, self.envs))
         memory = jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(jax.random.split(key_begin, self.envs))
-        yes, no = jnp.ones(self.envs, bool), jnp.zeros(self.envs, bool)
-        zero = jnp.zeros(self.envs, jnp.int32)
-        return World(env, obs, memory, yes, no, zero, jnp.zeros(self.envs), jnp.copy(zero))
+        return start_world(env, obs, memory)
 
     def _starts(self, key: Key) -> Any:
         """Fresh start states for a block, as many as could be needed: [episodes, N]."""
         return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (self._episodes_per_block, self.envs)))
 
-    def _draws(self, key: Key) -> Draws:
+    def draws(self, key: Key) -> Draws:
         key_step, key_observe, key_sample, key_update = jax.random.split(key, 4)
         return Draws(
             step=jax.random.split(key_step, (self.iterations, self.unroll, 3, self.envs)),
@@ -230,7 +263,7 @@ def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tall
 
 def make_trainer(
     agent: Agent[Any, Any, Any],
-    env: Env,
+    env: Env | HostEnv,
     schedules: Any,
     *,
     envs: int = 1,
@@ -247,7 +280,8 @@ def make_trainer(
         updates > 0 and unroll <= 1000,
         f"--updates-per-step {updates_per_step:g} can't be met exactly within 1,000 steps. Choose a rounder number.",
     )
-    check_env(env)
+    if not isinstance(env, HostEnv):
+        check_env(env)
     metrics, extras = _shapes(agent, env, schedules)
     spec, rows = env.spec, capacity // envs // unroll * unroll
     require(
@@ -256,19 +290,19 @@ def make_trainer(
         f"Raise it to at least {unroll * envs}.",
     )
     replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
-    iterations = max(1, BLOCK_STEPS // (unroll * envs))
+    iterations = max(1, (HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS) // (unroll * envs))
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
 
 def _shapes(
-    agent: Agent[Any, Any, Any], env: Env, schedules: Any
+    agent: Agent[Any, Any, Any], env: Env | HostEnv, schedules: Any
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
     """The names of the agent's metrics, one for each bin of a histogram, and the names and sizes of its extras."""
 
     def probe() -> tuple[Any, Any]:
         key, hyper = jax.random.key(0), initial(schedules)
         state = agent.init(hyper, key)
-        _, obs = env.reset(key)
+        obs = jnp.zeros(env.spec.obs_size)
         decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
         stored = decision.extras | ({REWARDS: jnp.zeros(len(env.spec.rewards))} if env.spec.rewards else {})
         window = (agent.plan.batch_size, agent.plan.window)

@@ -5,6 +5,7 @@ import runpy
 import shlex
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import covey
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", ["own_environment", "own_network", "own_loop"])
+@pytest.mark.parametrize("name", ["own_environment", "own_gymnasium", "own_network", "own_loop"])
 def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     train = covey.train
@@ -26,6 +27,7 @@ def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
         runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     finally:
         envs.ENVS.pop("cart", None)
+        gymnasium.registry.pop("Cart-v0", None)
         TORSOS.pop("residual", None)
     assert "return" in capsys.readouterr().out
 

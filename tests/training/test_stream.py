@@ -5,17 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from covey import envs
 from covey.agent import SamplePlan
 from covey.training.device import DeviceLoop
+from covey.training.host import HostLoop
 from tests.tasks import Counter, population, small_trainer
 
+HOST = "gymnasium:tests.host_tasks:Counted"
 
-@pytest.fixture(scope="module", params=[1, 3])
+
+@pytest.fixture(scope="module", params=[("device", 1), ("device", 3), ("host", 3)], ids=str)
 def stream(request):
     """The records of some hundred steps: obs, reward, terminated, last, [time, stream, ...]."""
-    trainer = small_trainer("td3", Counter(), envs=request.param)
-    loop = DeviceLoop(trainer, 1, "map")
-    state = loop.advance(population(loop), jnp.int32(2), warmup=False)
+    kind, count = request.param
+    trainer = small_trainer("td3", Counter() if kind == "device" else envs.make(HOST), envs=count)
+    loop = DeviceLoop(trainer, 1, "map") if kind == "device" else HostLoop(trainer, 1, "map")
+    state = loop.advance(population(loop), jnp.int32(2 if kind == "device" else 4), warmup=False)
     rows = int(state.replay.written)
     data = np.asarray(state.replay.data[0, :rows])
     return trainer, state, data[..., :2], data[..., 3], data[..., 4], data[..., 5]

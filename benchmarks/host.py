@@ -1,0 +1,114 @@
+"""Environment steps per second of the host loop, overlapped and in strict order, beside the learner's own limit.
+
+    python -m benchmarks.host [--env gymnasium:HalfCheetah-v5] [--agent td3] [--rounds 5] [--blocks 6] [--workers 0]
+
+One environment, one update per step, the agent's defaults (hidden 256 x 256, batch 256). The limit is the compiled loop
+on an environment of the same sizes that costs nothing. Machines are noisy, so all are measured in turns, and a share is
+taken within a round.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey import agents, envs
+from covey.envs.base import Outcome
+from covey.run.cache import use_cache
+from covey.training.acting import second_device
+from covey.training.device import DeviceLoop
+from covey.training.host import HostLoop
+from covey.training.schedule import constant
+from covey.training.trainer import Trainer, make_trainer
+from covey.types import Array, EnvSpec, Key
+
+
+@dataclass(frozen=True)
+class Noise:
+    """An environment of given sizes that costs nothing."""
+
+    spec: EnvSpec
+
+    def reset(self, key: Key) -> tuple[Array, Array]:
+        return jnp.zeros(()), jnp.zeros(self.spec.obs_size)
+
+    def step(self, state: Array, action: Array, key: Key) -> tuple[Array, Outcome]:
+        obs = jnp.zeros(self.spec.obs_size) + jnp.sum(action)
+        return state, Outcome(obs, jnp.sum(action), jnp.zeros((), bool))
+
+
+def trainer(agent: str, env: Any, iterations: int = 0) -> Trainer:
+    entry = agents.entry(agent)
+    made = make_trainer(entry.make(entry.config(), env.spec), env, constant(entry.hyper()), capacity=200_000)
+    return dataclasses.replace(made, iterations=iterations or made.iterations)
+
+
+def course(loop: Any, blocks: int) -> Callable[[], float]:
+    """A function that advances the loop by some blocks and returns steps per second; its programs are compiled."""
+    hyper = jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules)
+    state = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
+    state = loop.advance(state, jnp.int32(-(-1000 // loop.trainer.block_steps)), warmup=True)
+    held = [loop.advance(state, jnp.int32(1), warmup=False)]
+
+    def go() -> float:
+        start = time.perf_counter()
+        held[0] = jax.block_until_ready(loop.advance(held[0], jnp.int32(blocks), warmup=False))
+        return blocks * loop.trainer.block_steps / (time.perf_counter() - start)
+
+    return go
+
+
+def stepping(env: envs.HostEnv, workers: int, steps: int = 2000) -> Callable[[], float]:
+    """The environment alone, with random actions."""
+    batch = env.open(1, workers)
+    batch.reset(np.zeros(1, np.uint32))
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, 1, env.spec.action_size))
+
+    def go() -> float:
+        start = time.perf_counter()
+        for action in actions:
+            batch.step(action)
+        return steps / (time.perf_counter() - start)
+
+    return go
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="gymnasium:HalfCheetah-v5")
+    parser.add_argument("--agent", default="td3")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=0)
+    options = parser.parse_args()
+    second_device()
+    use_cache()
+    env = envs.make(options.env)
+    host = trainer(options.agent, env)
+    device = trainer(options.agent, Noise(env.spec), host.iterations)
+    courses = {
+        "learner alone": course(DeviceLoop(device, 1, "map"), options.blocks),
+        "overlapped": course(HostLoop(host, 1, "map", True, options.workers), options.blocks),
+        "strict order": course(HostLoop(host, 1, "map", False, options.workers), options.blocks),
+        "environment alone": stepping(env, options.workers),
+    }
+    rounds = [{name: go() for name, go in courses.items()} for _ in range(options.rounds)]
+    print(f"{options.agent} on {options.env}, steps/s, {options.rounds} rounds of {options.blocks} blocks")
+    for name in courses:
+        speeds = [each[name] for each in rounds]
+        shares = [each[name] / each["learner alone"] for each in rounds]
+        print(
+            f"{name:<18} median {statistics.median(speeds):>8,.0f}  best {max(speeds):>8,.0f}  "
+            f"of the learner alone: median {statistics.median(shares):.2f}, best {max(shares):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""EnvPool's environments, stepped together in C++: `envpool:ID`, for example `envpool:HalfCheetah-v5`.
+
+Their resets are next-step resets like Gymnasium's. Their state can't be had, so episodes begin anew when a run goes on.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covey.envs.base import HostBatch, HostStep
+from covey.errors import CoveyError, require, unknown
+from covey.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class EnvPoolEnv:
+    """One of EnvPool's tasks."""
+
+    name: str
+    spec: EnvSpec
+    state_size: int = 0
+    unsaved: str = "EnvPool does not tell it"
+
+    def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
+        """A pool; `workers` is the number of its threads."""
+        require(not draws, f"envpool:{self.name} can't be drawn; gymnasium:{self.name} may be.")
+        return PoolBatch(self, count, workers)
+
+
+def names() -> tuple[str, ...]:
+    """All of EnvPool's tasks, those with discrete actions too."""
+    return tuple(sorted(_envpool().list_all_envs()))
+
+
+def make(name: str) -> EnvPoolEnv:
+    """The task of an ID; an error where its actions are no box."""
+    envpool = _envpool()
+    if name not in envpool.list_all_envs():
+        raise unknown("EnvPool environment", name, envpool.list_all_envs())
+    from gymnasium import spaces
+
+    made = envpool.make_spec(name)
+    box = made.gymnasium_action_space
+    require(
+        isinstance(box, spaces.Box) and box.dtype.kind == "f",
+        f"envpool:{name} has the actions {box}. covey's agents act in a box of real numbers: choose the environment's "
+        "continuous version.",
+    )
+    require(
+        bool(np.isfinite(box.low).all() and np.isfinite(box.high).all()),
+        f"envpool:{name} has the actions {box}, without finite limits, so that [-1, 1] can't be rescaled to them.",
+    )
+    return EnvPoolEnv(
+        name,
+        EnvSpec(
+            obs_size=spaces.flatdim(made.gymnasium_observation_space),
+            action_size=math.prod(box.shape),
+            episode_length=made.config.max_episode_steps,
+            action_low=tuple(float(x) for x in box.low.ravel()),
+            action_high=tuple(float(x) for x in box.high.ravel()),
+        ),
+    )
+
+
+def _envpool() -> Any:
+    try:
+        import envpool
+    except ImportError:
+        raise CoveyError("EnvPool is not installed: pip install 'covey[envpool]' (about 800 MB).") from None
+    return envpool
+
+
+class PoolBatch:
+    """N environments of one pool. A pool is seeded when it is made, so other seeds make another."""
+
+    def __init__(self, env: EnvPoolEnv, count: int, threads: int) -> None:
+        self.env, self.count, self.threads = env, count, threads
+        self._pool: Any = None
+        self._begins = True
+        self._low, self._high = np.asarray(env.spec.action_low), np.asarray(env.spec.action_high)
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        self.restart(seeds)
+        return self._first()
+
+    def restart(self, seeds: np.ndarray) -> None:
+        self.close()
+        # EnvPool's seeds are signed.
+        own = [int(seed) >> 1 for seed in seeds]
+        self._pool = _envpool().make_gymnasium(
+            self.env.name, num_envs=self.count, num_threads=min(self.threads, self.count), seed=own
+        )
+        self._begins = True
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        none = np.zeros(self.count, bool)
+        if self._begins:
+            return HostStep(self._first(), np.zeros(self.count, np.float32), none, none, none)
+        box = self._pool.action_space
+        actions = self._low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (self._high - self._low)
+        actions = np.clip(actions, self._low, self._high).astype(box.dtype).reshape(self.count, *box.shape)
+        obs, reward, terminated, truncated, _ = self._pool.step(actions)
+        return HostStep(
+            self._flat(obs), reward.astype(np.float32), terminated.astype(bool), truncated.astype(bool), none
+        )
+
+    def save(self) -> np.ndarray:
+        raise CoveyError(f"The state of envpool:{self.env.name} can't be saved: {self.env.unsaved}.")
+
+    def load(self, states: np.ndarray) -> None:
+        raise CoveyError(f"The state of envpool:{self.env.name} can't be loaded: {self.env.unsaved}.")
+
+    def frame(self, number: int) -> np.ndarray:
+        raise CoveyError(f"envpool:{self.env.name} can't be drawn; gymnasium:{self.env.name} may be.")
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _first(self) -> np.ndarray:
+        self._begins = False
+        return self._flat(self._pool.reset()[0])
+
+    def _flat(self, obs: Any) -> np.ndarray:
+        """Observations [N, D]; those in a dictionary in the order of its keys."""
+        parts = [obs[key] for key in sorted(obs)] if isinstance(obs, dict) else [obs]
+        return np.concatenate([np.asarray(x, np.float32).reshape(self.count, -1) for x in parts], axis=1)

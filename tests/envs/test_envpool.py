@@ -1,0 +1,60 @@
+"""The adapter to EnvPool, where it is installed (covey[envpool], 800 MB, is not among the tests' packages)."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from covey import envs
+from covey.errors import CoveyError
+
+installed = pytest.mark.skipif(find_spec("envpool") is None, reason="EnvPool is not installed")
+
+
+@pytest.mark.skipif(find_spec("envpool") is not None, reason="EnvPool is installed")
+def test_the_missing_package_is_named():
+    with pytest.raises(CoveyError, match=r"pip install 'covey\[envpool\]'"):
+        envs.make("envpool:Hopper-v5")
+
+
+@installed
+def test_wrong_names_and_actions_are_early_errors():
+    with pytest.raises(CoveyError, match="Did you mean 'Hopper-v5'"):
+        envs.make("envpool:Hoper-v5")
+    with pytest.raises(CoveyError, match="continuous version"):
+        envs.make("envpool:CartPole-v1")
+
+
+@installed
+def test_the_stream_and_its_resets():
+    """The first step after an end brings a start and no reward, and the same seeds bring the same stream."""
+    env = envs.make("envpool:Hopper-v5")
+    spec = env.spec
+    assert (spec.obs_size, spec.action_size, spec.episode_length, env.state_size) == (11, 3, 1000, 0)
+    seeds, runs = np.array([5, 2**32 - 1], np.uint32), []
+    for _ in range(2):
+        batch, actions = env.open(2), np.random.default_rng(0)
+        steps, ended, ends = [batch.reset(seeds)], np.zeros(2, bool), 0
+        for _ in range(150):
+            step = batch.step(actions.uniform(-1, 1, (2, 3)))
+            assert step.obs.dtype == np.float32 and not step.broken.any()
+            np.testing.assert_array_equal(step.reward[ended], 0)
+            assert np.all(np.abs(step.obs[ended, 0] - 1.25) < 0.01), "a start is upright"
+            ended = step.terminated | step.truncated
+            ends += ended.sum()
+            steps.append(step.obs)
+        batch.restart(seeds)
+        again = batch.step(np.zeros((2, 3)))
+        np.testing.assert_array_equal(again.obs, steps[0])
+        assert ends >= 4 and not np.array_equal(steps[0][0], steps[0][1])
+        batch.close()
+        runs.append(np.stack(steps))
+    np.testing.assert_array_equal(*runs)
+
+
+@installed
+def test_observations_in_a_dictionary():
+    env = envs.make("envpool:CheetahRun-v1")
+    batch = env.open(3)
+    assert batch.reset(np.arange(3, dtype=np.uint32)).shape == (3, env.spec.obs_size) == (3, 17)
+    batch.close()

@@ -1,0 +1,133 @@
+"""Small Gymnasium environments that tests use."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+def box(low: float, high: float, size: int) -> spaces.Box:
+    return spaces.Box(low, high, (size,), np.float32)
+
+
+class Counted(gymnasium.Env):
+    """`tests.tasks.Counter` in Gymnasium: an even episode terminates after 3 steps, an odd one is cut after 5."""
+
+    observation_space, action_space = box(0, 1e6, 2), box(-1, 1, 1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.episode, self.steps = float(self.np_random.integers(1_000_000)), 0
+        return self._obs(), {}
+
+    def step(self, action: np.ndarray):
+        self.steps += 1
+        even = self.episode % 2 == 0
+        return self._obs(), 10.0 * self.steps, even and self.steps >= 3, not even and self.steps >= 5, {}
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.episode, self.steps], np.float32)
+
+
+class Drift(gymnasium.Env):
+    """A point on a line that starts at 0 and ends beyond 0.2: nothing random, so that two loops can be compared."""
+
+    observation_space, action_space = box(-9, 9, 2), box(-3, 3, 1)
+    limit = 7
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.x, self.t = np.float32(0), 0
+        return self._obs(), {}
+
+    def step(self, action: np.ndarray):
+        self.x = np.float32(0.9) * self.x + np.float32(0.1 / 3) * action[0]
+        self.t += 1
+        return self._obs(), float(-abs(self.x)), bool(self.x > 0.2), self.t >= self.limit, {}
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.x, self.t], np.float32)
+
+
+class Failing(Counted):
+    """Fails at its tenth step if its first seed was 1, as `COVEY_TEST_FAILURE` says: raise, die or hang."""
+
+    first: int | None = None
+    taken = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        self.first = seed if self.first is None else self.first
+        return super().reset(seed=seed)
+
+    def step(self, action: np.ndarray):
+        self.taken += 1
+        if self.taken == 10 and self.fails():
+            match os.environ.get("COVEY_TEST_FAILURE"):
+                case "raise":
+                    raise ValueError("the arm fell off")
+                case "die":
+                    os._exit(7)
+                case "hang":
+                    time.sleep(60)
+        return super().step(action)
+
+    def fails(self) -> bool:
+        return self.first == 1
+
+
+class Hopeless(Failing):
+    def fails(self) -> bool:
+        return True
+
+
+class Once(Failing):
+    """Fails unless the file that `COVEY_TEST_MARK` names is there, and makes it."""
+
+    def fails(self) -> bool:
+        mark = Path(os.environ["COVEY_TEST_MARK"])
+        if mark.exists():
+            return False
+        mark.touch()
+        return True
+
+
+class Discrete(Counted):
+    action_space = spaces.Discrete(3)
+
+
+class Boundless(Counted):
+    action_space = box(-np.inf, np.inf, 1)
+
+
+class Nested(Counted):
+    """A dictionary of observations, and an action of two rows."""
+
+    observation_space = spaces.Dict(
+        {"z": box(0, 1, 1), "a": spaces.Box(0, 1, (2, 2), np.float64), "m": spaces.Discrete(3)}
+    )
+    action_space = spaces.Box(np.array([[0.0], [-5.0]], np.float32), np.array([[1.0], [10.0]], np.float32))
+
+    def step(self, action: np.ndarray):
+        assert action.shape == (2, 1) and action.dtype == np.float32 and self.action_space.contains(action), action
+        self.taken = action.tolist()
+        return super().step(action)
+
+    def _obs(self) -> Any:
+        return {"a": np.array([[0.1, 0.2], [0.3, 0.4]]), "m": 1, "z": np.array([0.9], np.float32)}
+
+
+class Opaque(Counted):
+    """Keeps a part of its state where nobody can see it."""
+
+    def __init__(self) -> None:
+        self.hidden = iter(range(10**9))
+
+
+class Unending(Counted):
+    def step(self, action: np.ndarray):
+        obs, reward, *_ = super().step(action)
+        return obs, reward, False, False, {}
