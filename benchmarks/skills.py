@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import covey
 from covey.run.checkpoint import Store, restore
 from covey.run.fit import BEST, REPLAY
+from covey.run.presets import preset_config
 from covey.run.program import Program, build
 from covey.run.skills import Planning, can_plan, near, planner, random_plans
 
+ENV = "point-free"
 GOALS = 20
+UNTRAINED = 40
+"""Seeds of untrained policies."""
 CONTINUOUS = {"kind": "continuous"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "diayn": ("diayn", {}),
@@ -54,6 +59,14 @@ def measured(run: covey.Run) -> list[dict[str, float]]:
     return found
 
 
+def untrained(algorithm: str, changes: dict[str, Any]) -> str:
+    """Cells that policies cover before any training: one seed says little, so many of them."""
+    program = build(preset_config(algorithm, env=ENV, **changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}))
+    members = program.init(print).members
+    cells = program.measure(members.agent, members.hyper)["cells"]
+    return f"{np.mean(cells):.1f} on average, {np.min(cells):.0f} to {np.max(cells):.0f}"
+
+
 def final_members(run: covey.Run, program: Program) -> Any:
     """All members as the last checkpoint holds them."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
@@ -77,17 +90,19 @@ def main() -> None:
         algorithm, changes = TASKS[task]
         name = task.replace(",", "").replace(" ", "-")
         more = steps | changes | {"seed": options.seed, "seeds": options.seeds, "evaluations": 10}
-        run = covey.train(algorithm, env="point-free", out=folder / name, quiet=True, **more)
+        run = covey.train(algorithm, env=ENV, out=folder / name, quiet=True, **more)
         for seed, values in enumerate(measured(run)):
             print(
                 f"{task}, seed {options.seed + seed}: {json.dumps({n: round(x, 3) for n, x in values.items()})}",
                 flush=True,
             )
-        run.plot_skills(options.images / f"point-free-{name}.png")
-        (options.images / f"point-free-{name}.csv").unlink()
+        cells = untrained(algorithm, changes)
+        print(f"{task}: untrained policies of {UNTRAINED} seeds cover {cells} cells", flush=True)
+        run.plot_skills(options.images / f"{ENV}-{name}.png")
+        (options.images / f"{ENV}-{name}.csv").unlink()
         if task == "dads":
-            run.random_plans(GOALS, options.images / "point-free-dads-plans.png")
-            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / "point-free-dads-path.png")
+            run.random_plans(GOALS, options.images / f"{ENV}-dads-plans.png")
+            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / f"{ENV}-dads-path.png")
 
 
 if __name__ == "__main__":
