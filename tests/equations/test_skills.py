@@ -298,6 +298,11 @@ def test_normalisers_count_valid_rows_alone():
     np.testing.assert_allclose(seen.changes.mean, change.mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(seen.changes.squares, 7 * change.var(axis=0), rtol=1e-3)
     np.testing.assert_allclose(seen.descriptors.mean, np.asarray(batch.obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    agent = diayn()
+    state, batch = agent.init(DIAYNHyper(), jax.random.key(0)), batch_of(agent)
+    seen = agent.observe(state, DIAYNHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)).seen
+    assert float(seen.arrivals.rows) == 7
+    np.testing.assert_allclose(seen.arrivals.mean, np.asarray(batch.next_obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
 
 
 def test_observations_are_normalised_with_their_skill():
@@ -310,6 +315,26 @@ def test_observations_are_normalised_with_their_skill():
         np.testing.assert_allclose(state.sac.seen.observations.mean, expected, rtol=1e-3, atol=1e-6)
 
 
+def first_gradient(optimiser):
+    """What Adam was given in its only update: its first moment is a tenth of that."""
+    return jax.tree.map(lambda x: 10 * np.asarray(x), optax.tree_utils.tree_get(optimiser, "mu"))
+
+
+def test_the_discriminator_climbs_the_likelihood_of_valid_rows():
+    """The gradient of the cross-entropy by the last bias is the mean of softmax - one-hot."""
+    agent = diayn()
+    state, batch = state_of(agent), batch_of(agent)
+    data = moves(agent.skilled.view, batch)
+    x = normalised(state.seen.arrivals, np.asarray(data.after, np.float64))
+    p = jax.tree.map(np.asarray, state.discriminator)
+    odds = np.exp(dense(p["layers_1"], np.maximum(dense(p["layers_0"]["Dense_0"], x), 0)))
+    expected = np.delete(odds / odds.sum(axis=1, keepdims=True) - np.asarray(data.skill), 3, axis=0).mean(axis=0)
+    after, metrics = agent._update_discriminator(state, DIAYNHyper(), data)
+    np.testing.assert_allclose(first_gradient(after.optimiser)["layers_1"]["bias"], expected, rtol=2e-3, atol=1e-5)
+    right = np.argmax(odds, axis=1) == np.argmax(data.skill, axis=1)
+    np.testing.assert_allclose(metrics["accuracy"], np.delete(right, 3).mean(), rtol=1e-5)
+
+
 def test_correction_weighs_by_the_policy():
     """The gradient of the dynamics is that of the likelihood weighted by clipped ratios."""
     agent = dads(correction=3.0)
@@ -319,20 +344,17 @@ def test_correction_weighs_by_the_policy():
     ratio = np.exp(np.asarray(now - batch.extras["log_prob"][..., 0])[:, 0])
     assert ratio.min() < 1 / 3 < ratio.max()
     weight = np.clip(ratio, 1 / 3, 3.0)
-    after, metrics = agent._update_dynamics(state, DADSHyper(), batch)
+    updated, metrics = agent._update_dynamics(state, DADSHyper(), batch)
     np.testing.assert_allclose(metrics["correction"], np.delete(weight, 3).mean(), rtol=1e-4)
-    # Adam's first moment after one update is a tenth of the gradient; here, that of the bias of the means.
-    moment = optax.tree_utils.tree_get(after.optimiser, "mu")["Dense_0"]["bias"]
+    found = first_gradient(updated.optimiser)["Dense_0"]["bias"]  # that of the means
     data, expected = moves(agent.skilled.view, batch), np.zeros((4, 2))
     for i in np.delete(np.arange(8), 3):
-        before, change, skill = (
-            np.asarray(x[i], np.float64) for x in (data.before, data.after - data.before, data.skill)
-        )
+        before, after, skill = (np.asarray(x[i], np.float64) for x in data[:3])
         share, mean, std = mixture_by_hand(agent, state, before, skill)
-        change = normalised(state.seen.changes, change)
+        change = normalised(state.seen.changes, after - before)
         likely = share * np.exp(log_normal(change, mean, std))
         expected -= weight[i] / 7 * (likely / likely.sum())[:, None] * (change - mean)
-    np.testing.assert_allclose(10 * moment.reshape(4, 2), expected, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(found.reshape(4, 2), expected, rtol=2e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("agent", [diayn(), dads(FIVE, dynamics_every=2)], ids=["diayn", "dads"])
@@ -431,6 +453,23 @@ def exact(skills: Skills) -> tuple[DADS, object]:
     kernel = towards if skills.discrete else jnp.eye(2)
     state.dynamics["Dense_0"] = {"kernel": kernel, "bias": jnp.zeros(2)}
     return agent, state
+
+
+def test_predictions_are_measured_within_episodes():
+    """Skills that lead half as far as predicted; the second one's episode ends a step early."""
+    agent, state = exact(CONTINUOUS)
+    skills, steps = np.array([[0.5, 0.0], [0.0, -0.25]]), np.minimum(np.arange(13), [[12], [11]])
+    where = 0.5 * skills[:, None, None] * steps[:, None, :, None]
+    obs = np.concatenate([np.zeros((2, 1, 13, 4)), where, np.zeros((2, 1, 13, 1))], axis=-1)
+    valid = np.ones((2, 1, 12))
+    valid[1, 0, 11] = 0.0
+    paths = Paths(*(jnp.asarray(x, jnp.float32) for x in (skills, obs, valid)))
+    found = agent.measure(state, DADSHyper(), paths, jax.random.key(0))
+    for horizon, rows in ((1, (12, 11)), (10, (3, 2))):
+        made = np.repeat(0.5 * horizon * skills, rows, axis=0)  # as far off as they went
+        error, variance = (made**2).sum(axis=1).mean(), ((made - made.mean(axis=0)) ** 2).sum(axis=1).mean()
+        np.testing.assert_allclose(found[f"error_{horizon}"], np.sqrt(error), rtol=1e-3)
+        np.testing.assert_allclose(found[f"explained_{horizon}"], 1 - error / variance, rtol=1e-2)
 
 
 @pytest.mark.parametrize(
