@@ -37,8 +37,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
-    # Skills that start out noisy find a direction of their own before they settle in it. A short horizon pays for
-    # parting at once: over a long one the first steps count for nothing beside the time at the walls.
+    # A short horizon pays for parting at once, and noise at first lets skills leave a way that they share. Neither was
+    # enough alone (docs/skills.md).
     ("diayn", "point-free"): {
         "steps": 40_000,
         "agent": {"sac": _SMALL, "discriminator": _TORSO},

@@ -432,7 +432,7 @@ def test_spread():
     """Two skills that go right and up for four steps; the second episode of the second ends after two."""
     where = np.zeros((2, 2, 5, 2), np.float32)
     where[0, :, :, 0] = where[1, :, :, 1] = np.arange(5.0)
-    where[1, 1, 3:] = where[1, 1, 2]
+    where[1, 1, 3:] = 9.0  # after its end: of no account
     obs = np.concatenate([np.zeros((2, 2, 5, 4)), where, np.zeros((2, 2, 5, 1))], axis=-1)
     valid = np.ones((2, 2, 4))
     valid[1, 1, 2:] = 0.0
