@@ -498,6 +498,17 @@ def test_plans_lead_to_their_goals(skills, planning):
     assert path[0] == 0.0 and 0.5 in path and path[-1] == 1.0
 
 
+def test_candidates_draw_closer_and_change_smoothly():
+    planner = Planner(exact(CONTINUOUS)[0], Planning(horizon=2, candidates=2000, smoothing=0.9))
+    plan, key = np.array([[0.2, -0.1], [0.2, -0.1]], np.float32), jax.random.key(0)
+    far, near = (np.asarray(planner._candidates(jnp.asarray(plan), jnp.int32(i), key)) for i in (6, 7))
+    np.testing.assert_allclose(far[0], plan, rtol=1e-5)  # the plan itself is one of them
+    np.testing.assert_allclose(near - plan, 0.7 * (far - plan), atol=1e-6)
+    first, own = far[:, 0] - plan[0], far[:, 1] - 0.9 * far[:, 0] - 0.1 * plan[1]
+    np.testing.assert_allclose(first.std(axis=0), 0.7**6, rtol=0.1)
+    np.testing.assert_allclose(own.std(axis=0), 0.1 * 0.7**6, rtol=0.1)
+
+
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"candidates": 0}, {"temperature": 0.0}, {"smoothing": 1.0}])
 def test_wrong_planning(options):
     with pytest.raises(CoveyError, match=f"--planning.{next(iter(options))}"):
