@@ -14,8 +14,8 @@ PATH = "#0b6e99"
 DISTINCT = ("#d62839", "#1f6fd1", "#2e9e4f", "#f28e1c", "#8b3fc7", "#12b5b0", "#e05fb0", "#7a5230")
 MOST_NUMBERED = 16
 """So many discrete skills are numbered in their map."""
-SHADES = 64
-"""Colours in a picture's palette, which makes it a third as large."""
+SHADES = 256
+"""Colours in the palette of a picture, which makes it smaller."""
 
 
 def plot_skills(

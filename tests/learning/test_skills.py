@@ -8,9 +8,7 @@ import pytest
 
 import covey
 from covey.cli import main
-from covey.run.fit import BEST
 from covey.run.skills import arrivals
-from tests.runs import last_arrays
 
 BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 SHORT = {"env": "point-free", "steps": 5_000, "evaluations": 2, "episodes": 4, "quiet": True}
@@ -36,33 +34,6 @@ def test_diayn_tells_its_skills_apart(tmp_path: Path, capsys):
     assert main(["plan", str(run.path), "--goal", "1,2"]) == 1
     assert "diayn learns no dynamics to plan with" in capsys.readouterr().err
     assert run.policy()(np.zeros(4)).shape == (2,), "it acts on what the environment shows"
-
-
-@pytest.mark.parametrize(("chosen", "size"), [(["observation"], 4), (["0", "1"], 2)], ids=["observation", "0 1"])
-def test_dads_with_a_descriptor_of_the_observation(chosen, size, tmp_path: Path, capsys):
-    """With normalised observations, from training to a plan; tiny, so the skills are none yet."""
-    run = covey.train("dads", out=tmp_path / "run", **_tiny_dads(chosen))
-    metrics = {name: column["value"] for name, column in run.metrics().items()}
-    assert np.isfinite(metrics["skills/information"]).all() and np.isfinite(metrics["skills/explained_10"]).all()
-    assert "skills/success" not in metrics, "an observation has no limits to draw goals from"
-    kept = last_arrays(run.path)
-    seen = {name: x[0] for name, x in kept.items() if ".seen." in name and not name.startswith(BEST)}
-    of_policy = next(x for name, x in seen.items() if ".sac.seen.observations.squares" in name)
-    assert of_policy.shape == (4,) and (of_policy > 0).all(), "the velocity and the skill"
-    for statistics in ("descriptors", "changes"):
-        squares = next(x for name, x in seen.items() if f".{statistics}.squares" in name)
-        assert squares.shape == (size,) and (squares > 0).all()
-    goal = ["plan", str(run.path), "--goal", ",".join(["0.1"] * size)]
-    assert main(goal) == 1 and "--radius" in capsys.readouterr().err
-    assert main([*goal, "--radius", "0.1", "--out", str(tmp_path / "plan.png")]) == 0
-    assert (tmp_path / "plan.png").exists() and (run.path / "media" / "skills.png").exists()
-
-
-def _tiny_dads(descriptor: list[str]) -> dict:
-    torso = {"hidden": [16]}
-    sac = {"batch_size": 8, "networks": {"actor": torso, "critic": torso}, "normalise": {"observations": True}}
-    agent = {"sac": sac, "dynamics": torso, "samples": 4, "skills": {"descriptor": descriptor}}
-    return SHORT | {"steps": 1200, "warmup": 400, "evaluations": 1, "agent": agent}
 
 
 def test_dads_predicts_its_skills(dads):
