@@ -8,11 +8,9 @@ from pathlib import Path
 
 home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("COVEY_CACHE", str(home / "covey" / "tests"))
-# Compilation is most of the time of the tests: less optimised code is made in a fraction of it. Hardly any optimisation
-# is quickest where little is computed; tests/learning turns some on again.
+# Compilation is most of the time of the tests: less optimised code is made in a third of it.
 QUICK = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 
 from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
 import jax  # noqa: E402
