@@ -1,6 +1,7 @@
 """Skills, the rewards of DIAYN and DADS, their models and the planner against references written in NumPy."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -63,9 +64,14 @@ def normalised(seen: RunningStats, x: np.ndarray) -> np.ndarray:
     return np.clip((x - np.asarray(seen.mean)) / np.sqrt(np.asarray(seen.squares) / 10 + 1e-6), -10, 10)
 
 
+@functools.cache
+def fresh(agent):
+    return jax.jit(agent.init)(DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper(), jax.random.key(0))
+
+
 def state_of(agent):
-    """A state with statistics that are not trivial."""
-    state = agent.init(DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper(), jax.random.key(0))
+    """A state of one's own, with statistics that are not trivial."""
+    state = jax.tree.map(lambda x: x, fresh(agent))
     if isinstance(agent, DIAYN):
         return state._replace(seen=state.seen._replace(arrivals=stats(1)))
     return state._replace(seen=state.seen._replace(descriptors=stats(1), changes=stats(2)))
@@ -153,8 +159,9 @@ def test_a_skill_lasts_an_episode_or_is_drawn_again():
 
     def skills(agent, mode):
         memory, found = agent.begin(state, hyper, jax.random.key(1)), []
+        act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, mode))
         for key in jax.random.split(jax.random.key(2), 9):
-            decision = agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, mode)
+            decision = act(memory, key)
             np.testing.assert_array_equal(decision.extras["skill"], decision.memory.skill)
             found, memory = [*found, decision.extras["skill"]], decision.memory
         return np.argmax(found, axis=1).tolist()
@@ -218,7 +225,7 @@ def test_reward_of_dads(skills, options):
         ratio = [np.clip(log_q(agent, state, before, after, z) - own, -50, 50) for z in others]
         ratio = ratio if skills.discrete else [*ratio, 0.0]
         expected.append(np.log(len(ratio)) - np.log(np.sum(np.exp(ratio))) if valid else 0.0)
-    information, _ = agent.information(state, data, key)
+    information, _ = jax.jit(agent.information)(state, data, key)
     np.testing.assert_allclose(np.where(data.valid > 0, information, 0.0), expected, rtol=2e-3, atol=1e-4)
 
 
@@ -329,7 +336,7 @@ def test_the_discriminator_climbs_the_likelihood_of_valid_rows():
     p = jax.tree.map(np.asarray, state.discriminator)
     odds = np.exp(dense(p["layers_1"], np.maximum(dense(p["layers_0"]["Dense_0"], x), 0)))
     expected = np.delete(odds / odds.sum(axis=1, keepdims=True) - np.asarray(data.skill), 3, axis=0).mean(axis=0)
-    after, metrics = agent._update_discriminator(state, DIAYNHyper(), data)
+    after, metrics = jax.jit(agent._update_discriminator)(state, DIAYNHyper(), data)
     np.testing.assert_allclose(first_gradient(after.optimiser)["layers_1"]["bias"], expected, rtol=2e-3, atol=1e-5)
     right = np.argmax(odds, axis=1) == np.argmax(data.skill, axis=1)
     np.testing.assert_allclose(metrics["accuracy"], np.delete(right, 3).mean(), rtol=1e-5)
@@ -344,7 +351,7 @@ def test_correction_weighs_by_the_policy():
     ratio = np.exp(np.asarray(now - batch.extras["log_prob"][..., 0])[:, 0])
     assert ratio.min() < 1 / 3 < ratio.max()
     weight = np.clip(ratio, 1 / 3, 3.0)
-    updated, metrics = agent._update_dynamics(state, DADSHyper(), batch)
+    updated, metrics = jax.jit(agent._update_dynamics)(state, DADSHyper(), batch)
     np.testing.assert_allclose(metrics["correction"], np.delete(weight, 3).mean(), rtol=1e-4)
     found = first_gradient(updated.optimiser)["Dense_0"]["bias"]  # that of the means
     data, expected = moves(agent.skilled.view, batch), np.zeros((4, 2))
@@ -362,7 +369,7 @@ def test_sac_learns_from_the_reward_of_the_newest_model(agent):
     """First the model, then SAC with what that now pays: once, or on each half of a batch in turn."""
     state, batch, key = state_of(agent), batch_of(agent), jax.random.key(7)
     hyper = DIAYNHyper(discriminator_lr=0.1) if isinstance(agent, DIAYN) else DADSHyper(dynamics_lr=0.1)
-    after, _ = agent.update(state, hyper, batch, key)
+    after, _ = jax.jit(agent.update)(state, hyper, batch, key)
     data, parts, keys = moves(agent.skilled.view, batch), 1, [key]
     if isinstance(agent, DIAYN):
         newest = state._replace(discriminator=after.discriminator)
@@ -371,10 +378,10 @@ def test_sac_learns_from_the_reward_of_the_newest_model(agent):
         newest, parts = state._replace(dynamics=after.dynamics), 2
         reward, _ = agent.information(newest, data, key)  # of discrete skills nothing is drawn
         keys = jax.random.split(jax.random.split(key)[1], 2)
-    sac, rewarded = state.sac, agent.skilled.seen(batch, reward[:, None])
+    sac, rewarded, learn = state.sac, agent.skilled.seen(batch, reward[:, None]), jax.jit(agent.skilled.sac.update)
     for i in range(parts):
         part = jax.tree.map(lambda x, i=i: x[8 * i : 8 * i + 8], rewarded)
-        sac, _ = agent.skilled.sac.update(sac, hyper.sac, part, keys[i])
+        sac, _ = learn(sac, hyper.sac, part, keys[i])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), after.sac, sac)
 
 
@@ -464,7 +471,7 @@ def test_predictions_are_measured_within_episodes():
     valid = np.ones((2, 1, 12))
     valid[1, 0, 11] = 0.0
     paths = Paths(*(jnp.asarray(x, jnp.float32) for x in (skills, obs, valid)))
-    found = agent.measure(state, DADSHyper(), paths, jax.random.key(0))
+    found = jax.jit(agent.measure)(state, DADSHyper(), paths, jax.random.key(0))
     for horizon, rows in ((1, (12, 11)), (10, (3, 2))):
         made = np.repeat(0.5 * horizon * skills, rows, axis=0)  # as far off as they went
         error, variance = (made**2).sum(axis=1).mean(), ((made - made.mean(axis=0)) ** 2).sum(axis=1).mean()
