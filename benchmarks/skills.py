@@ -2,8 +2,8 @@
 
     python -m benchmarks.skills [--seed 100] [--seeds 3] [--only diayn dads] [--runs FOLDER] [--images FOLDER]
 
-The seeds are one program. The untrained policy is that of the evaluation before the first step. Figures are those of
-the first seed.
+The seeds are one program. What they cover is to be held against untrained policies, their own (at the evaluation before
+the first step) and many others, and against straight ways. Figures are those of the first seed.
 """
 
 import argparse
@@ -13,14 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 import covey
+from covey.agent import Paths
+from covey.agents.skills import spread
 from covey.run.checkpoint import Store, restore
 from covey.run.fit import BEST, REPLAY
-from covey.run.program import Program, build
+from covey.run.presets import preset_config
+from covey.run.program import SKILL_EPISODES, SKILLS, Program, build
 from covey.run.skills import Planning, can_plan, near, planner, random_plans
+from covey.types import Array, Key
 
+ENV = "point-free"
 GOALS = 20
+UNTRAINED = 40
+"""Seeds of untrained policies."""
 CONTINUOUS = {"kind": "continuous"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "diayn": ("diayn", {}),
@@ -54,6 +63,35 @@ def measured(run: covey.Run) -> list[dict[str, float]]:
     return found
 
 
+def untrained(algorithm: str, changes: dict[str, Any]) -> str:
+    """Cells that policies cover before any training: one seed says little, so many of them."""
+    program = build(preset_config(algorithm, env=ENV, **changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}))
+    members = program.init(print).members
+    cells = program.measure(members.agent, members.hyper)["cells"]
+    many = int(np.sum(cells > 60))
+    return f"{np.mean(cells):.1f} cells on average, {np.min(cells):.0f} to {np.max(cells):.0f}, {many} more than 60"
+
+
+def straight(program: Program, turn: float) -> float:
+    """Cells that eight straight ways at full speed cover, turned by an angle, from the starts of the measures."""
+    env, keys = program.env, jax.random.split(jax.random.split(program.stream(SKILLS))[0], SKILL_EPISODES)
+    angles = turn + jnp.arange(8) * jnp.pi / 4
+    ways = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+    ways = ways / jnp.max(jnp.abs(ways), axis=1, keepdims=True)
+
+    def walk(way: Array, key: Key) -> Array:
+        world, start = env.reset(jax.random.split(key)[0])
+
+        def step(world: Any, _: None) -> tuple[Any, Array]:
+            world, outcome = env.step(world, way, key)
+            return world, outcome.obs
+
+        return jnp.concatenate([start[None], jax.lax.scan(step, world, None, env.spec.episode_length)[1]])
+
+    obs = jax.vmap(lambda way: jax.vmap(lambda key: walk(way, key))(keys))(ways)
+    return float(spread(Paths(jnp.eye(8), obs, jnp.ones((*obs.shape[:2], obs.shape[2] - 1))), env.spec)["cells"])
+
+
 def final_members(run: covey.Run, program: Program) -> Any:
     """All members as the last checkpoint holds them."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
@@ -71,23 +109,27 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=None)
     parser.add_argument("--images", type=Path, default=Path("docs/images"))
     options = parser.parse_args()
+    program = build(preset_config("diayn", env=ENV).resolved())
+    ways = [straight(program, degrees * jnp.pi / 180) for degrees in range(0, 45, 5)]
+    print(f"Eight straight ways from the middle cover {min(ways):.0f} to {max(ways):.0f} cells.", flush=True)
     folder = options.runs or Path(tempfile.mkdtemp())
     steps = {"steps": options.steps} if options.steps else {}
     for task in options.only:
         algorithm, changes = TASKS[task]
         name = task.replace(",", "").replace(" ", "-")
         more = steps | changes | {"seed": options.seed, "seeds": options.seeds, "evaluations": 10}
-        run = covey.train(algorithm, env="point-free", out=folder / name, quiet=True, **more)
+        run = covey.train(algorithm, env=ENV, out=folder / name, quiet=True, **more)
         for seed, values in enumerate(measured(run)):
             print(
                 f"{task}, seed {options.seed + seed}: {json.dumps({n: round(x, 3) for n, x in values.items()})}",
                 flush=True,
             )
-        run.plot_skills(options.images / f"point-free-{name}.png")
-        (options.images / f"point-free-{name}.csv").unlink()
+        print(f"{task}: untrained policies of {UNTRAINED} seeds cover {untrained(algorithm, changes)}", flush=True)
+        run.plot_skills(options.images / f"{ENV}-{name}.png")
+        (options.images / f"{ENV}-{name}.csv").unlink()
         if task == "dads":
-            run.random_plans(GOALS, options.images / "point-free-dads-plans.png")
-            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / "point-free-dads-path.png")
+            run.random_plans(GOALS, options.images / f"{ENV}-dads-plans.png")
+            run.plan([[6, 6], [-6, 6], [-6, -6], [6, -6]], options.images / f"{ENV}-dads-path.png")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@ from covey.run.plots import GRID, INK, MARKED, new_figure
 from covey.types import Descriptor
 
 PATH = "#0b6e99"
+DISTINCT = ("#d62839", "#1f6fd1", "#2e9e4f", "#f28e1c", "#8b3fc7", "#12b5b0", "#e05fb0", "#7a5230")
+MOST_NUMBERED = 16
+"""So many discrete skills are numbered in their map."""
+SHADES = 256
+"""Colours in the palette of a picture, which makes it smaller."""
 
 
 def plot_skills(
@@ -23,16 +28,19 @@ def plot_skills(
     """
     figure, axes = new_figure(6.4, 5.4)
     discrete = bool(np.isin(skills, (0.0, 1.0)).all() and (skills.sum(axis=1) == 1.0).all())
-    colours = _hues(len(skills)) if discrete else [_direction(skill) for skill in skills]
+    numbered = discrete and len(skills) <= MOST_NUMBERED
+    colours = _distinct(len(skills)) if discrete else [_direction(skill) for skill in skills]
     for s, colour in enumerate(colours):
         for n in range(where.shape[1]):
             path = where[s, n, : length[s, n] + 1]
             x, y = (np.arange(len(path)), path[:, 0]) if own.size == 1 else path.T[:2]
-            axes.plot(x, y, color=colour, linewidth=1.2, alpha=0.8, label=f"skill {s}" if n == 0 else None)
-            axes.plot(x[-1], y[-1], "o", color=colour, markersize=4)
+            axes.plot(x, y, color=colour, linewidth=1.5, alpha=0.85, label=f"skill {s}" if n == 0 else None)
+            axes.plot(x[-1], y[-1], "o", color=colour, markersize=5)
+            if numbered and n == 0:
+                _number(axes, s, x, y, colour)
     _frame(axes, own)
     axes.set_title(title, loc="left", color=INK, fontsize=12)
-    if discrete and len(skills) <= 16:
+    if numbered:
         axes.legend(frameon=False, labelcolor=INK, loc="center left", bbox_to_anchor=(1.0, 0.5))
     elif not discrete:
         _key(figure, axes, skills, colours)
@@ -95,8 +103,18 @@ def _frame(axes: Any, own: Descriptor) -> None:
     axes.set_ylabel(own.names[i], color=INK)
 
 
-def _hues(number: int) -> list[tuple[float, float, float]]:
-    """Colours that differ in hue and, next to each other, in brightness."""
+def _number(axes: Any, number: int, x: np.ndarray, y: np.ndarray, colour: Any) -> None:
+    """The number of a skill, where its path is half as far from its start as it gets: ends may lie together."""
+    far = np.hypot(x - x[0], y - y[0])
+    i = int(np.argmax(far >= 0.5 * far.max()))
+    disc = {"boxstyle": "circle,pad=0.2", "facecolor": "white", "edgecolor": colour}
+    axes.annotate(str(number), (x[i], y[i]), color=INK, fontsize=8, ha="center", va="center", bbox=disc, zorder=4)
+
+
+def _distinct(number: int) -> list[Any]:
+    """Colours that are told apart at a glance; of many skills, hues that differ in brightness next to each other."""
+    if number <= len(DISTINCT):
+        return list(DISTINCT[:number])
     return [colorsys.hsv_to_rgb(i / number, 0.85, 0.85 if i % 2 else 0.65) for i in range(number)]
 
 
@@ -119,6 +137,11 @@ def _key(figure: Any, axes: Any, skills: np.ndarray, colours: list[Any]) -> None
 
 
 def _saved(figure: Any, out: Path) -> Path:
+    from PIL import Image
+
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=130, bbox_inches="tight")  # with what stands beside the axes
+    figure.savefig(out, dpi=110, bbox_inches="tight")  # with what stands beside the axes
+    with Image.open(out) as picture:
+        small = picture.convert("RGB").quantize(SHADES)
+    small.save(out, optimize=True)
     return out

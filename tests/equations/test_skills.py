@@ -1,10 +1,12 @@
 """Skills, the rewards of DIAYN and DADS, their models and the planner against references written in NumPy."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from covey.agent import Paths
@@ -62,9 +64,14 @@ def normalised(seen: RunningStats, x: np.ndarray) -> np.ndarray:
     return np.clip((x - np.asarray(seen.mean)) / np.sqrt(np.asarray(seen.squares) / 10 + 1e-6), -10, 10)
 
 
+@functools.cache
+def fresh(agent):
+    return jax.jit(agent.init)(DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper(), jax.random.key(0))
+
+
 def state_of(agent):
-    """A state with statistics that are not trivial."""
-    state = agent.init(DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper(), jax.random.key(0))
+    """A state of one's own, with statistics that are not trivial."""
+    state = jax.tree.map(lambda x: x, fresh(agent))
     if isinstance(agent, DIAYN):
         return state._replace(seen=state.seen._replace(arrivals=stats(1)))
     return state._replace(seen=state.seen._replace(descriptors=stats(1), changes=stats(2)))
@@ -152,8 +159,9 @@ def test_a_skill_lasts_an_episode_or_is_drawn_again():
 
     def skills(agent, mode):
         memory, found = agent.begin(state, hyper, jax.random.key(1)), []
+        act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, mode))
         for key in jax.random.split(jax.random.key(2), 9):
-            decision = agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, mode)
+            decision = act(memory, key)
             np.testing.assert_array_equal(decision.extras["skill"], decision.memory.skill)
             found, memory = [*found, decision.extras["skill"]], decision.memory
         return np.argmax(found, axis=1).tolist()
@@ -217,7 +225,7 @@ def test_reward_of_dads(skills, options):
         ratio = [np.clip(log_q(agent, state, before, after, z) - own, -50, 50) for z in others]
         ratio = ratio if skills.discrete else [*ratio, 0.0]
         expected.append(np.log(len(ratio)) - np.log(np.sum(np.exp(ratio))) if valid else 0.0)
-    information, _ = agent.information(state, data, key)
+    information, _ = jax.jit(agent.information)(state, data, key)
     np.testing.assert_allclose(np.where(data.valid > 0, information, 0.0), expected, rtol=2e-3, atol=1e-4)
 
 
@@ -297,6 +305,11 @@ def test_normalisers_count_valid_rows_alone():
     np.testing.assert_allclose(seen.changes.mean, change.mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(seen.changes.squares, 7 * change.var(axis=0), rtol=1e-3)
     np.testing.assert_allclose(seen.descriptors.mean, np.asarray(batch.obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    agent = diayn()
+    state, batch = agent.init(DIAYNHyper(), jax.random.key(0)), batch_of(agent)
+    seen = agent.observe(state, DIAYNHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)).seen
+    assert float(seen.arrivals.rows) == 7
+    np.testing.assert_allclose(seen.arrivals.mean, np.asarray(batch.next_obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
 
 
 def test_observations_are_normalised_with_their_skill():
@@ -309,6 +322,26 @@ def test_observations_are_normalised_with_their_skill():
         np.testing.assert_allclose(state.sac.seen.observations.mean, expected, rtol=1e-3, atol=1e-6)
 
 
+def first_gradient(optimiser):
+    """What Adam was given in its only update: its first moment is a tenth of that."""
+    return jax.tree.map(lambda x: 10 * np.asarray(x), optax.tree_utils.tree_get(optimiser, "mu"))
+
+
+def test_the_discriminator_climbs_the_likelihood_of_valid_rows():
+    """The gradient of the cross-entropy by the last bias is the mean of softmax - one-hot."""
+    agent = diayn()
+    state, batch = state_of(agent), batch_of(agent)
+    data = moves(agent.skilled.view, batch)
+    x = normalised(state.seen.arrivals, np.asarray(data.after, np.float64))
+    p = jax.tree.map(np.asarray, state.discriminator)
+    odds = np.exp(dense(p["layers_1"], np.maximum(dense(p["layers_0"]["Dense_0"], x), 0)))
+    expected = np.delete(odds / odds.sum(axis=1, keepdims=True) - np.asarray(data.skill), 3, axis=0).mean(axis=0)
+    after, metrics = jax.jit(agent._update_discriminator)(state, DIAYNHyper(), data)
+    np.testing.assert_allclose(first_gradient(after.optimiser)["layers_1"]["bias"], expected, rtol=2e-3, atol=1e-5)
+    right = np.argmax(odds, axis=1) == np.argmax(data.skill, axis=1)
+    np.testing.assert_allclose(metrics["accuracy"], np.delete(right, 3).mean(), rtol=1e-5)
+
+
 def test_correction_weighs_by_the_policy():
     """The gradient of the dynamics is that of the likelihood weighted by clipped ratios."""
     agent = dads(correction=3.0)
@@ -317,9 +350,39 @@ def test_correction_weighs_by_the_policy():
     now = sac.policy(state.sac, agent.skilled.see(batch.obs, batch.extras["skill"])).log_prob(batch.action)
     ratio = np.exp(np.asarray(now - batch.extras["log_prob"][..., 0])[:, 0])
     assert ratio.min() < 1 / 3 < ratio.max()
-    _, metrics = agent._update_dynamics(state, DADSHyper(), batch)
-    expected = np.delete(np.clip(ratio, 1 / 3, 3.0), 3).mean()
-    np.testing.assert_allclose(metrics["correction"], expected, rtol=1e-4)
+    weight = np.clip(ratio, 1 / 3, 3.0)
+    updated, metrics = jax.jit(agent._update_dynamics)(state, DADSHyper(), batch)
+    np.testing.assert_allclose(metrics["correction"], np.delete(weight, 3).mean(), rtol=1e-4)
+    found = first_gradient(updated.optimiser)["Dense_0"]["bias"]  # that of the means
+    data, expected = moves(agent.skilled.view, batch), np.zeros((4, 2))
+    for i in np.delete(np.arange(8), 3):
+        before, after, skill = (np.asarray(x[i], np.float64) for x in data[:3])
+        share, mean, std = mixture_by_hand(agent, state, before, skill)
+        change = normalised(state.seen.changes, after - before)
+        likely = share * np.exp(log_normal(change, mean, std))
+        expected -= weight[i] / 7 * (likely / likely.sum())[:, None] * (change - mean)
+    np.testing.assert_allclose(found.reshape(4, 2), expected, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("agent", [diayn(), dads(FIVE, dynamics_every=2)], ids=["diayn", "dads"])
+def test_sac_learns_from_the_reward_of_the_newest_model(agent):
+    """First the model, then SAC with what that now pays: once, or on each half of a batch in turn."""
+    state, batch, key = state_of(agent), batch_of(agent), jax.random.key(7)
+    hyper = DIAYNHyper(discriminator_lr=0.1) if isinstance(agent, DIAYN) else DADSHyper(dynamics_lr=0.1)
+    after, _ = jax.jit(agent.update)(state, hyper, batch, key)
+    data, parts, keys = moves(agent.skilled.view, batch), 1, [key]
+    if isinstance(agent, DIAYN):
+        newest = state._replace(discriminator=after.discriminator)
+        reward = agent.information(newest, newest.discriminator, data)
+    else:
+        newest, parts = state._replace(dynamics=after.dynamics), 2
+        reward, _ = agent.information(newest, data, key)  # of discrete skills nothing is drawn
+        keys = jax.random.split(jax.random.split(key)[1], 2)
+    sac, rewarded, learn = state.sac, agent.skilled.seen(batch, reward[:, None]), jax.jit(agent.skilled.sac.update)
+    for i in range(parts):
+        part = jax.tree.map(lambda x, i=i: x[8 * i : 8 * i + 8], rewarded)
+        sac, _ = learn(sac, hyper.sac, part, keys[i])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), after.sac, sac)
 
 
 def test_log_prob_of_an_action_is_that_of_its_sample():
@@ -376,7 +439,7 @@ def test_spread():
     """Two skills that go right and up for four steps; the second episode of the second ends after two."""
     where = np.zeros((2, 2, 5, 2), np.float32)
     where[0, :, :, 0] = where[1, :, :, 1] = np.arange(5.0)
-    where[1, 1, 3:] = where[1, 1, 2]
+    where[1, 1, 3:] = 9.0  # after its end: of no account
     obs = np.concatenate([np.zeros((2, 2, 5, 4)), where, np.zeros((2, 2, 5, 1))], axis=-1)
     valid = np.ones((2, 2, 4))
     valid[1, 1, 2:] = 0.0
@@ -397,6 +460,23 @@ def exact(skills: Skills) -> tuple[DADS, object]:
     kernel = towards if skills.discrete else jnp.eye(2)
     state.dynamics["Dense_0"] = {"kernel": kernel, "bias": jnp.zeros(2)}
     return agent, state
+
+
+def test_predictions_are_measured_within_episodes():
+    """Skills that lead half as far as predicted; the second one's episode ends a step early."""
+    agent, state = exact(CONTINUOUS)
+    skills, steps = np.array([[0.5, 0.0], [0.0, -0.25]]), np.minimum(np.arange(13), [[12], [11]])
+    where = 0.5 * skills[:, None, None] * steps[:, None, :, None]
+    obs = np.concatenate([np.zeros((2, 1, 13, 4)), where, np.zeros((2, 1, 13, 1))], axis=-1)
+    valid = np.ones((2, 1, 12))
+    valid[1, 0, 11] = 0.0
+    paths = Paths(*(jnp.asarray(x, jnp.float32) for x in (skills, obs, valid)))
+    found = jax.jit(agent.measure)(state, DADSHyper(), paths, jax.random.key(0))
+    for horizon, rows in ((1, (12, 11)), (10, (3, 2))):
+        made = np.repeat(0.5 * horizon * skills, rows, axis=0)  # as far off as they went
+        error, variance = (made**2).sum(axis=1).mean(), ((made - made.mean(axis=0)) ** 2).sum(axis=1).mean()
+        np.testing.assert_allclose(found[f"error_{horizon}"], np.sqrt(error), rtol=1e-3)
+        np.testing.assert_allclose(found[f"explained_{horizon}"], 1 - error / variance, rtol=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -423,6 +503,17 @@ def test_plans_lead_to_their_goals(skills, planning):
         path.append(float(decision.extras["reached"]))
     assert planner.exhaustive == (skills.discrete and planning.horizon == 3)
     assert path[0] == 0.0 and 0.5 in path and path[-1] == 1.0
+
+
+def test_candidates_draw_closer_and_change_smoothly():
+    planner = Planner(exact(CONTINUOUS)[0], Planning(horizon=2, candidates=2000, smoothing=0.9))
+    plan, key = np.array([[0.2, -0.1], [0.2, -0.1]], np.float32), jax.random.key(0)
+    far, near = (np.asarray(planner._candidates(jnp.asarray(plan), jnp.int32(i), key)) for i in (6, 7))
+    np.testing.assert_allclose(far[0], plan, rtol=1e-5)  # the plan itself is one of them
+    np.testing.assert_allclose(near - plan, 0.7 * (far - plan), atol=1e-6)
+    first, own = far[:, 0] - plan[0], far[:, 1] - 0.9 * far[:, 0] - 0.1 * plan[1]
+    np.testing.assert_allclose(first.std(axis=0), 0.7**6, rtol=0.1)
+    np.testing.assert_allclose(own.std(axis=0), 0.1 * 0.7**6, rtol=0.1)
 
 
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"candidates": 0}, {"temperature": 0.0}, {"smoothing": 1.0}])

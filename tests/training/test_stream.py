@@ -7,6 +7,7 @@ import pytest
 
 from covey import envs
 from covey.agent import SamplePlan
+from covey.envs.builtin.point import Point
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from tests.tasks import Counter, population, small_trainer
@@ -85,3 +86,13 @@ def test_the_normaliser_has_seen_every_record_once(stream):
     stats = state.members.agent.seen.observations
     assert float(stats.rows[0]) == obs.shape[0] * obs.shape[1]
     np.testing.assert_allclose(stats.mean[0], obs.reshape(-1, 2).mean(0), rtol=1e-4)
+
+
+def test_a_skill_lasts_for_an_episode_and_the_next_has_another():
+    trainer = small_trainer("diayn", Point(), envs=2)
+    state = population(DeviceLoop(trainer, 2, "map"))
+    records = trainer.replay.records(state.replay.data[:, : int(state.replay.written)])
+    skill, last = np.argmax(records.extras["skill"], axis=-1), np.asarray(records.last)[:, :-1] > 0
+    changes = skill[:, 1:] != skill[:, :-1]
+    assert last.sum() == 4 and not changes[~last].any()
+    assert changes[last].sum() >= 2
