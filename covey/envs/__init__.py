@@ -1,7 +1,9 @@
-"""Environments by name. `ENVS` holds those that come with covey; `register` adds your own."""
+"""Environments by name. `ENVS` holds those that come with covey, `ADAPTERS` the ways to those of other libraries;
+`register` adds your own."""
 
+import importlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from covey.envs.base import Env, Outcome
 from covey.envs.builtin.cartpole_swingup import CartpoleSwingup
@@ -12,7 +14,7 @@ from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.errors import CoveyError, require, unknown
 
-__all__ = ["ENVS", "Env", "EnvEntry", "Outcome", "make", "names", "register"]
+__all__ = ["ADAPTERS", "ENVS", "Env", "EnvEntry", "Outcome", "adapter", "make", "names", "register"]
 
 
 class EnvEntry(NamedTuple):
@@ -23,6 +25,13 @@ class EnvEntry(NamedTuple):
 
 
 ENVS: dict[str, EnvEntry] = {}
+ADAPTERS: dict[str, str] = {
+    "brax": "covey.envs.brax",
+    "gymnax": "covey.envs.gymnax",
+    "playground": "covey.envs.playground",
+}
+"""Prefix -> the module that makes `prefix:NAME` with its functions `make(name)` and `names()`. It is imported when
+asked for; the first line of its docstring says what it is, and `pip install 'covey[prefix]'` installs its library."""
 
 
 def register(name: str, factory: Callable[[], Env], summary: str) -> None:
@@ -37,16 +46,20 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(ENVS))
 
 
+def adapter(prefix: str) -> Any:
+    """The module that makes the environments of another library."""
+    if prefix not in ADAPTERS:
+        raise unknown("library of environments", prefix, ADAPTERS)
+    return importlib.import_module(ADAPTERS[prefix])
+
+
 def make(name: str) -> Env:
-    """The environment of that name."""
+    """The environment of that name: a registered one, or `prefix:NAME` of another library."""
     if name in ENVS:
         return ENVS[name].make()
-    library, colon, _ = name.partition(":")
+    prefix, colon, rest = name.partition(":")
     if colon:
-        raise CoveyError(
-            f"{name!r} asks for an adapter to {library!r}, which this version of covey doesn't have. "
-            f"It has: {', '.join(names())}."
-        )
+        return adapter(prefix).make(rest)
     raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
 
 
