@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import Outcome
-from covey.envs.foreign import DEAR_START, draw, import_library, lenient, quiet, scalar
+from covey.envs.foreign import DEAR_START, draw, import_library, lenient, load_mujoco, loading_models, quiet, scalar
 from covey.errors import unknown
 from covey.types import Array, Descriptor, EnvSpec, Key
 
@@ -38,7 +38,7 @@ def _limits(names: tuple[str, ...], size: float, **options: Any) -> Descriptor:
     return Descriptor(names, (-size,) * len(names), (size,) * len(names), **options)
 
 
-_CART = _limits(("x",), 1.0, coordinates=(0,), reduce="mean")
+_CART = _limits(("x",), 1.5, coordinates=(0,), reduce="mean")
 TASKS = {
     "ant": Task(forward="reward_forward", directions=("x", "y")),
     "halfcheetah": Task(forward="reward_run", directions=("x",)),
@@ -125,23 +125,27 @@ class Brax:
         model = _load(self.task, self.backend).sys.mj_model
         return draw(model, state.q, camera=0 if model.ncam else -1)
 
-    def system(self) -> Any:
-        """Brax's own description of the robot."""
-        return _load(self.task, self.backend).sys
+    def replay(self, states: list[Any]) -> str:
+        """Brax's page that replays states in a browser."""
+        from brax.io import html
+
+        system = _load(self.task, self.backend).sys
+        with quiet(), lenient():
+            return html.render(system.tree_replace({"opt.timestep": 1.0 / self.spec.frames_per_second}), states)
 
 
 @functools.cache
 def _load(task: str, backend: str) -> Any:
     """Brax's environment. Its arrays are made outside of whatever is being traced."""
     library = import_library("brax.envs", "brax")
-    with quiet(), lenient(), jax.ensure_compile_time_eval():
+    with loading_models(), jax.ensure_compile_time_eval():
         return library.get_environment(task, backend=backend)
 
 
 @functools.cache
 def _spec(env: Brax) -> EnvSpec:
     inner, task = _load(env.task, env.backend), TASKS[env.task]
-    _, obs = jax.eval_shape(env.reset, jax.random.key(0))
+    _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     if env.omni:
         descriptor = _limits(task.directions, REACH)
     elif task.forward:
@@ -151,6 +155,8 @@ def _spec(env: Brax) -> EnvSpec:
     else:
         descriptor = task.descriptor
     size = inner.action_size
+    with jax.ensure_compile_time_eval():
+        seconds = float(inner.dt)
     return EnvSpec(
         obs_size=obs.shape[0],
         action_size=size,
@@ -158,7 +164,7 @@ def _spec(env: Brax) -> EnvSpec:
         action_low=(-1.0,) * size,
         action_high=(1.0,) * size,
         descriptor=descriptor,
-        frames_per_second=1.0 / float(inner.dt),
+        frames_per_second=1.0 / seconds,
         steps_per_start=DEAR_START,
     )
 
@@ -176,8 +182,7 @@ class Feet(NamedTuple):
 @functools.cache
 def _feet(task: str, backend: str) -> Feet:
     """A foot is a shape that meets the floor, on a link that carries no other. Brax leaves the ant's without a name."""
-    import mujoco
-
+    mujoco = load_mujoco()
     model = _load(task, backend).sys.mj_model
     parents = set(model.body_parentid[1:].tolist())
     found = []

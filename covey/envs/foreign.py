@@ -1,5 +1,6 @@
 """What adapters to other libraries of environments share."""
 
+import atexit
 import contextlib
 import functools
 import importlib
@@ -35,6 +36,11 @@ def import_library(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def load_mujoco() -> ModuleType:
+    """MuJoCo, which comes with the libraries that are built on it."""
+    return importlib.import_module("mujoco")
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps off the terminal what a library says about its own insides."""
@@ -46,8 +52,25 @@ def quiet() -> Iterator[None]:
 def lenient() -> Iterator[None]:
     """Lets code be traced that counts on types and ranks being promoted, or warns of itself, also where that is
     forbidden."""
-    with warnings.catch_warnings(action="ignore"), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with (
+        warnings.catch_warnings(action="ignore"),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
         yield
+
+
+@contextmanager
+def loading_models() -> Iterator[None]:
+    """Keeps off the terminal, and out of a file beside it, what MuJoCo warns of when it reads a library's models."""
+    mujoco = load_mujoco()
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        with quiet(), lenient():
+            yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def scalar(value: Any) -> Array:
@@ -62,8 +85,7 @@ def alike(tree: Any, pattern: Any) -> Any:
 
 def draw(model: Any, qpos: Any, camera: int | str = -1) -> np.ndarray:
     """A picture of a MuJoCo model with its joints at `qpos`; an error where there is nothing to draw with."""
-    import mujoco
-
+    mujoco = load_mujoco()
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_forward(model, data)
@@ -87,8 +109,7 @@ class _Model:
 
 @functools.lru_cache(maxsize=2)
 def _renderer(known: _Model) -> Any:
-    import mujoco
-
+    mujoco = load_mujoco()
     try:
         renderer = mujoco.Renderer(known.model, height=HEIGHT, width=WIDTH)
     except Exception as error:  # of several libraries, and sometimes an assertion
@@ -99,4 +120,5 @@ def _renderer(known: _Model) -> Any:
     # Shadows and reflections take most of the time where a processor draws.
     for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
         renderer.scene.flags[flag] = 0
+    atexit.register(renderer.close)  # while what it needs for that is still there
     return renderer

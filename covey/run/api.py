@@ -36,6 +36,7 @@ from covey.run.skills import (
     random_plans,
 )
 from covey.run.stats import Interval, mean_interval
+from covey.run.video import film_writer
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
@@ -142,13 +143,22 @@ class Run:
         program = build(self.config)
         return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program))
 
+    def video(self, path: str | Path | None = None, *, steps: int = 0, seed: int = 0) -> Path:
+        """One episode of the best policy as a film: .mp4, .gif or, of a Brax run, .html."""
+        require(steps >= 0, f"--steps must not be negative, not {steps}.")
+        file = Path(path or self.folder.media / "policy.mp4")
+        write = film_writer(file)
+        program = build(self.config)
+        steps = steps or program.env.spec.episode_length
+        return write(file, program.env, self._episode(program, steps, seed))
+
     def plot_episode(self, path: Path | None = None) -> Path:
         """The actions over time of the episode that `animate` shows, with what the policy says of each."""
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
         return plot_episode(self._episode(build(self.config)), path or self.folder.media / "episode.png", title)
 
-    def _episode(self, program: Program) -> Episode:
-        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION))
+    def _episode(self, program: Program, steps: int = 0, seed: int = 0) -> Episode:
+        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION, seed), steps)
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
@@ -321,12 +331,20 @@ def _finish(run: Run, session: Session, reporter: Reporter) -> None:
     reporter.heading(f"Best policy (step {session.best.step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
-    reporter.say(f"animation:      {run.animate()}")
+    reporter.say(f"animation:      {_animation(run)}")
     if session.program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
     share = 100 * writer.seconds / max(writer.elapsed, 1e-9)
     reporter.say(f"{writer.written} checkpoint(s) took {writer.seconds:.1f} s, {share:.1f} % of the time")
+
+
+def _animation(run: Run) -> str:
+    """Where the animation is, or why there is none: a run is not lost because nothing can be drawn."""
+    try:
+        return str(run.animate())
+    except CoveyError as error:
+        return f"none: {error}"
 
 
 def summary(result: Evaluation) -> dict[str, Any]:

@@ -11,11 +11,19 @@ from pathlib import Path
 import jax
 
 
+def use_screenless_drawing() -> None:
+    """Lets MuJoCo draw where there is no screen, unless the user said how. It reads this when it is imported."""
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not screen:
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
 def use_cache() -> None:
     """Turns the cache on, in the user's cache folder. COVEY_CACHE names another folder, or `off`.
 
     A cache that the user set up through jax itself is left as it is.
     """
+    use_screenless_drawing()
     folder = os.environ.get("COVEY_CACHE", "")
     already: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder == "off" or already:

@@ -1,0 +1,67 @@
+"""Films of an episode: MP4 and GIF from the drawings of the environment, and Brax's page that replays it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from covey.envs.base import Env
+from covey.envs.described import Described
+from covey.errors import CoveyError, unknown
+from covey.run.media import Episode, frames, write_gif
+
+MOST_FRAMES_PER_SECOND = 50
+QUALITY = 7
+"""Of the film, from 0 to 10."""
+
+Writer = Callable[[Path, Env, Episode], Path]
+
+
+def film_writer(path: Path) -> Writer:
+    """What writes a film of the kind that a file's name says; an error before anything is computed if there is none."""
+    if path.suffix not in WRITERS:
+        raise unknown("kind of film", path.suffix or path.name, WRITERS)
+    if path.suffix == ".mp4":
+        _ffmpeg()
+    return WRITERS[path.suffix]
+
+
+def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
+    """Draws an episode into an MP4 that plays everywhere (H.264)."""
+    pictures, seconds = frames(env, episode, MOST_FRAMES_PER_SECOND)
+    height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder asks for even sizes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    film = _ffmpeg().write_frames(
+        str(path), (width, height), fps=1.0 / seconds, quality=QUALITY, macro_block_size=2, ffmpeg_log_level="error"
+    )
+    film.send(None)
+    for picture in pictures:
+        film.send(picture[:height, :width].tobytes())
+    film.close()
+    return path
+
+
+def write_html(path: Path, env: Env, episode: Episode) -> Path:
+    """Writes the page of Brax that replays an episode in a browser, which loads its viewer from the network."""
+    from covey.envs.brax import Brax
+
+    inner: Any = env.env if isinstance(env, Described) else env
+    if not isinstance(inner, Brax):
+        raise CoveyError(f"Only Brax has a page that replays an episode. Give --out {path.with_suffix('.mp4')}.")
+    states = [state.env for state in episode.states] if isinstance(env, Described) else episode.states
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(inner.replay(states))
+    return path
+
+
+def _ffmpeg() -> Any:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise CoveyError(
+            "An MP4 needs the package imageio-ffmpeg. Install it: pip install 'covey[video]'. Or write a GIF: "
+            "--out policy.gif."
+        ) from error
+    return imageio_ffmpeg
+
+
+WRITERS: dict[str, Writer] = {".mp4": write_mp4, ".gif": write_gif, ".html": write_html}
