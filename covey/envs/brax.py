@@ -115,7 +115,7 @@ class Brax:
         if self.omni:
             return where[0, : len(task.directions)]
         if task.forward:
-            return _touching(_feet(self.task, self.backend), state)
+            return (_clearance(_feet(self.task, self.backend), state.x) < TOUCH).astype(jnp.float32)
         if self.task == "reacher":
             tip = jnp.array([0.11, 0.0, 0.0])
             return (where[1] + _rotate(tip, state.x.rot[1]))[:2]
@@ -200,15 +200,14 @@ def _feet(task: str, backend: str) -> Feet:
     return Feet(foot_names, np.array(link), np.array(ends, np.float32), np.array(radius, np.float32))
 
 
-def _touching(feet: Feet, state: Any) -> Array:
-    """Whether each foot touches the floor, 1 or 0: [feet]."""
+def _clearance(feet: Feet, x: Any) -> Array:
+    """How far the lowest point of each foot is above the floor, in metres, where links have transforms x: [feet]."""
 
     def lowest(link: Array, ends: Array, radius: Array) -> Array:
-        turned = jax.vmap(_rotate, in_axes=(0, None))(ends, state.x.rot[link])
-        return jnp.min(turned[:, 2]) + state.x.pos[link, 2] - radius
+        turned = jax.vmap(_rotate, in_axes=(0, None))(ends, x.rot[link])
+        return jnp.min(turned[:, 2]) + x.pos[link, 2] - radius
 
-    height = jax.vmap(lowest)(*map(jnp.asarray, (feet.link, feet.ends, feet.radius)))
-    return (height < TOUCH).astype(jnp.float32)
+    return jax.vmap(lowest)(*map(jnp.asarray, (feet.link, feet.ends, feet.radius)))
 
 
 def _rotate(vector: Array, rotation: Array) -> Array:

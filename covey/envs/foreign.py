@@ -21,7 +21,7 @@ from covey.types import Array
 HEIGHT, WIDTH = 240, 320
 """Of a picture that MuJoCo draws."""
 DEAR_START = 20
-"""Steps per start state where a reset costs about as much as a step."""
+"""Steps per start state where a reset is not small beside a step."""
 
 
 def import_library(module: str, extra: str) -> ModuleType:

@@ -1,11 +1,12 @@
 """The persistent compilation cache: a program compiled once is loaded the next time."""
 
+import ctypes
 import hashlib
 import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
@@ -13,8 +14,10 @@ import jax
 
 def use_screenless_drawing() -> None:
     """Lets MuJoCo draw where there is no screen, unless the user said how. It reads this when it is imported."""
-    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not screen:
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return
+    with suppress(OSError):  # without this library, MuJoCo could not even be imported
+        ctypes.CDLL("libEGL.so.1")
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
