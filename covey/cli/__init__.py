@@ -374,7 +374,8 @@ def _envs(arguments: list[str]) -> None:
     print("\nOf other libraries (`covey envs LIBRARY` lists them):")
     for prefix in envs.ADAPTERS:
         summary = (envs.adapter(prefix).__doc__ or "").splitlines()[0]
-        print(f"{prefix + ':':<18}pip install 'covey[{prefix}]'   {summary}")
+        install = f"pip install 'covey[{prefix}]'"
+        print(f"{prefix + ':':<18}{install:<34}{summary}")
 
 
 def _agents(arguments: list[str]) -> None:

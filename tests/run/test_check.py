@@ -112,3 +112,12 @@ def test_from_the_command_line(monkeypatch, capsys):
     assert main(["check-env", "faulty"]) == 1
     assert "WRONG finite values" in (said := capsys.readouterr()).out and "breaks the contract" in said.err
     assert main(["check-env", "brax:antt"]) == 1 and "'ant'" in capsys.readouterr().err
+
+
+def test_libraries_are_listed_with_how_to_install_them(capsys):
+    assert main(["envs"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{prefix}:" in said and f"pip install 'covey[{prefix}]'" in said for prefix in envs.ADAPTERS)
+    assert main(["envs", "brax"]) == 0
+    assert "brax:ant_omni\n" in capsys.readouterr().out
+    assert main(["envs", "bracks"]) == 1 and "'brax'" in capsys.readouterr().err
