@@ -105,7 +105,20 @@ def test_a_missing_library_is_named(monkeypatch):
 
 def test_a_run_and_its_resume(tmp_path, capsys):
     """SAC on the simplest task: it finishes with an animation and a page, and a resumed run is the same to the bit."""
-    small = ["--warmup", "200", "--envs", "4", "--evaluations", "2", "--episodes", "2", "--agent.batch-size", "8"]
+    small = [
+        "--warmup",
+        "200",
+        "--capacity",
+        "640",
+        "--envs",
+        "4",
+        "--evaluations",
+        "2",
+        "--episodes",
+        "2",
+        "--agent.batch-size",
+        "8",
+    ]
     small += ["--agent.networks.actor.hidden", "16", "--agent.networks.critic.hidden", "16"]
     train = ["train", "sac", "--env", "brax:inverted_pendulum", *small]
     assert main([*train, "--steps", "640", "--out", str(tmp_path / "whole")]) == 0
@@ -114,7 +127,7 @@ def test_a_run_and_its_resume(tmp_path, capsys):
     assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
     page = tmp_path / "replay.html"
-    assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "20"]) == 0
+    assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "300"]) == 0
     assert "brax" in page.read_text()
 
 
