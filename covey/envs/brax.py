@@ -18,7 +18,7 @@ BACKENDS = ("spring", "mjx", "generalized", "positional")
 STEPS, OMNI_STEPS = 1000, 200
 """Length of an episode: Brax's own, and that of tasks without a direction."""
 REACH = 30.0
-"""How far from its start a robot is expected to get in such a task, in metres."""
+"""How far maps and goals of such a task reach, in metres; a robot may go farther."""
 TOUCH = 0.01
 """A foot whose lowest point is nearer to the floor than this, in metres, touches it."""
 
