@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey import envs
 from covey.envs import Env
-from covey.run.cache import use_cache
+from covey.run.cache import hushed, use_cache
 
 COUNT, STEPS, REPEATS = 16, 100, 5
 """Environments, steps of each, and how often that is timed: the shortest time counts."""
@@ -44,7 +44,8 @@ def starts_program(env: Env) -> Callable[[Any], Any]:
 def microseconds(program: Callable[[Any], Any]) -> float:
     """Of one step or start of one environment."""
     compiled, key, best = jax.jit(program), jax.random.key(0), float("inf")
-    jax.block_until_ready(compiled(key))
+    with hushed():
+        jax.block_until_ready(compiled(key))
     for _ in range(REPEATS):
         begin = time.perf_counter()
         jax.block_until_ready(compiled(key))
