@@ -55,6 +55,9 @@ class EnvSpec:
     """Their weights: the reward is the weighted sum."""
     described: bool = False
     """Behind what the environment shows, the observation also holds the descriptor and the episode's return so far."""
+    steps_per_start: int = 2
+    """Training draws one start state for so many steps of an environment: more where a reset is dear. Episodes that
+    are shorter share them for some hundred steps; with 2, none ever does."""
 
     @property
     def shown_size(self) -> int:

@@ -24,7 +24,9 @@ covey: train continuous-control agents in one compiled JAX program
   covey plan RUN --goal 3,4 --goal -2,1       steer a run's skills from goal to goal, with no further training
   covey lineage RUN                           the pictures of a population: who copied whom, with which values
   covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
-  covey envs                                  the environments
+  covey video RUN [--out FILE]                one episode of the best policy as a film: MP4, GIF or, of Brax, HTML
+  covey envs [LIBRARY]                        the environments; those of another library, such as brax
+  covey check-env ENV                         whether an environment keeps its promises, in words
   covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
   covey presets                               the options that are the defaults of an agent on an environment
 
@@ -434,15 +436,58 @@ def _replay(arguments: list[str]) -> None:
     print(file.path)
 
 
+@dataclass(frozen=True)
+class VideoOptions:
+    """Films one episode of the best policy of a run."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file to write: .mp4, .gif, or .html of a Brax run; by default media/policy.mp4 of the run."""
+    steps: int = 0
+    """Steps of the episode; by default as many as the environment's."""
+    seed: int = 0
+    """Seed of the start state."""
+
+
+def _video(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = _parse(VideoOptions, arguments, "covey video")
+    run = load(options.run)
+    with writing((options.out or run.folder.media / "policy.mp4").parent):
+        print(run.video(options.out, steps=options.steps, seed=options.seed))
+
+
+def _check_env(arguments: list[str]) -> None:
+    from covey import envs
+    from covey.run.cache import use_cache
+    from covey.run.check import report
+
+    name, rest = _first(arguments, "an environment", "covey check-env brax:ant")
+    require(not rest, f"`covey check-env` takes one environment, not {' '.join(rest)} too.")
+    use_cache()
+    good = report(name, envs.make(name), print)
+    require(good, f"{name} breaks the contract of an environment (docs/extending.md).")
+
+
 def _envs(arguments: list[str]) -> None:
     from covey import envs
 
-    require(not arguments, f"`covey envs` takes no arguments, not {' '.join(arguments)}.")
+    require(len(arguments) <= 1, f"`covey envs` takes one library, such as brax, not {' '.join(arguments)}.")
+    if arguments:
+        print("\n".join(f"{arguments[0]}:{name}" for name in envs.adapter(arguments[0]).names()))
+        return
     for name in envs.names():
         spec = envs.make(name).spec
         sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
         print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
-    print(f"Of other libraries: {', '.join(f'{prefix}:NAME' for prefix in envs.ADAPTERS)}")
+    print("\nOf other libraries (`covey envs LIBRARY` lists them):")
+    for prefix in envs.ADAPTERS:
+        summary = (envs.adapter(prefix).__doc__ or "").splitlines()[0]
+        install = f"pip install 'covey[{prefix}]'"
+        print(f"{prefix + ':':<18}{install:<34}{summary}")
 
 
 def _agents(arguments: list[str]) -> None:
@@ -481,7 +526,9 @@ VERBS = {
     "plan": _plan,
     "lineage": _lineage,
     "replay": _replay,
+    "video": _video,
     "envs": _envs,
+    "check-env": _check_env,
     "agents": _agents,
     "presets": _presets,
 }

@@ -16,7 +16,7 @@ from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.errors import CoveyError, require, unknown
 
-__all__ = ["ADAPTERS", "ENVS", "Env", "EnvEntry", "HostEnv", "Outcome", "make", "names", "register"]
+__all__ = ["ADAPTERS", "ENVS", "Env", "EnvEntry", "HostEnv", "Outcome", "adapter", "make", "names", "register"]
 
 
 class EnvEntry(NamedTuple):
@@ -27,8 +27,15 @@ class EnvEntry(NamedTuple):
 
 
 ENVS: dict[str, EnvEntry] = {}
-ADAPTERS: dict[str, str] = {"gymnasium": "covey.envs.gymnasium", "envpool": "covey.envs.envpool"}
-"""Prefix -> the module of its adapter, which has `make(name)` and `names()`; imported when it is used."""
+ADAPTERS: dict[str, str] = {
+    "gymnasium": "covey.envs.gymnasium",
+    "envpool": "covey.envs.envpool",
+    "brax": "covey.envs.brax",
+    "gymnax": "covey.envs.gymnax",
+    "playground": "covey.envs.playground",
+}
+"""Prefix -> the module that makes `prefix:NAME` with its functions `make(name)` and `names()`. It is imported when
+asked for; the first line of its docstring says what it is, and `pip install 'covey[prefix]'` installs its library."""
 
 
 def register(name: str, factory: Callable[[], Env], summary: str) -> None:
@@ -43,16 +50,21 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(ENVS))
 
 
+def adapter(prefix: str) -> Any:
+    """The module that makes the environments of another library."""
+    if prefix not in ADAPTERS:
+        raise unknown("library of environments", prefix, ADAPTERS)
+    return importlib.import_module(ADAPTERS[prefix])
+
+
 def make(name: str) -> Any:
-    """The environment of that name: an Env, or a HostEnv from an adapter."""
+    """The environment of that name, an Env or a HostEnv: a registered one, or `prefix:NAME` of another library."""
     if name in ENVS:
         return ENVS[name].make()
-    library, colon, rest = name.partition(":")
-    if not colon:
-        raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
-    if library not in ADAPTERS:
-        raise unknown("adapter", library, ADAPTERS)
-    return importlib.import_module(ADAPTERS[library]).make(rest)
+    prefix, colon, rest = name.partition(":")
+    if colon:
+        return adapter(prefix).make(rest)
+    raise CoveyError(f"{unknown('environment', name, ENVS)} One of your own: add --plugin MODULE.")
 
 
 register("pendulum", Pendulum, "Swing a pendulum up and hold it there (Gymnasium's Pendulum-v1).")

@@ -23,7 +23,7 @@ from covey.run.devices import use_devices
 from covey.run.fit import BEST, REPLAY, WRITTEN, Session
 from covey.run.folder import RunFolder, new_folder, replace_text, writing
 from covey.run.islands import reached
-from covey.run.media import Episode, record, write_gif
+from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
 from covey.run.plots import plot_curves, plot_episode
 from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage, read_lineage
 from covey.run.presets import describe, flat, preset_config
@@ -43,6 +43,7 @@ from covey.run.skills import (
     random_plans,
 )
 from covey.run.stats import Interval, mean_interval
+from covey.run.video import film_writer
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
@@ -155,15 +156,25 @@ class Run:
     def animate(self, path: Path | None = None) -> Path:
         """A GIF of one episode of the best policy."""
         program = self.program
-        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program, drawn=True))
+        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program, GIF_FRAMES))
+
+    def video(self, path: str | Path | None = None, *, steps: int = 0, seed: int = 0) -> Path:
+        """One episode of the best policy as a film: .mp4, .gif or, of a Brax run, .html."""
+        require(steps >= 0, f"--steps must not be negative, not {steps}.")
+        file = Path(path or self.folder.media / "policy.mp4")
+        write = film_writer(file)
+        program = self.program
+        steps = steps or program.env.spec.episode_length
+        return write(file, program.env, self._episode(program, MP4_FRAMES, steps, seed))
 
     def plot_episode(self, path: Path | None = None) -> Path:
         """The actions over time of the episode that `animate` shows, with what the policy says of each."""
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
         return plot_episode(self._episode(self.program), path or self.folder.media / "episode.png", title)
 
-    def _episode(self, program: Program, drawn: bool = False) -> Episode:
-        return record(program.agent, program.env, *self._best(program), program.stream(ANIMATION), drawn=drawn)
+    def _episode(self, program: Program, drawn: int = 0, steps: int = 0, seed: int = 0) -> Episode:
+        key = program.stream(ANIMATION, seed)
+        return record(program.agent, program.env, *self._best(program), key, steps, drawn)
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
@@ -496,15 +507,20 @@ def _finish(run: Run, program: Program, best_step: int, reporter: Reporter) -> N
     reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {run.plot()}")
     reporter.say(f"one episode:    {run.plot_episode()}")
-    try:
-        reporter.say(f"animation:      {run.animate()}")
-    except CoveyError as error:  # an environment of others that can't draw must not spoil a run
-        reporter.say(f"animation:      none. {error}")
+    reporter.say(f"animation:      {_animation(run)}")
     if run.config.pbt:
         reporter.say(f"population:     {', '.join(map(str, run.plot_population()))}")
     if program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
+
+
+def _animation(run: Run) -> str:
+    """Where the animation is, or why there is none: a run is not lost because nothing can be drawn."""
+    try:
+        return str(run.animate())
+    except CoveyError as error:
+        return f"none: {error}"
 
 
 def summary(result: Evaluation) -> dict[str, Any]:

@@ -1,14 +1,24 @@
 """The persistent compilation cache: a program compiled once is loaded the next time."""
 
+import ctypes
 import hashlib
 import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
+
+
+def use_screenless_drawing() -> None:
+    """Lets MuJoCo draw where there is no screen, unless the user said how. It reads this when it is imported."""
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return
+    with suppress(OSError):  # without this library, MuJoCo could not even be imported
+        ctypes.CDLL("libEGL.so.1")
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def use_cache() -> None:
@@ -16,6 +26,7 @@ def use_cache() -> None:
 
     A cache that the user set up through jax itself is left as it is.
     """
+    use_screenless_drawing()
     folder = os.environ.get("COVEY_CACHE", "")
     already: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder == "off" or already:

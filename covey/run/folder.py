@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,7 @@ from covey.errors import CoveyError, require
 from covey.run.config import RunConfig, load_config, to_json
 
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
+OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
 
 
 @dataclass(frozen=True)
@@ -166,5 +168,8 @@ def _environment() -> str:
             lines.append(f"{package}: {version(package)}")
         except PackageNotFoundError:
             lines.append(f"{package}: not installed as a package")
+    for package in OPTIONAL_PACKAGES:
+        with suppress(PackageNotFoundError):
+            lines.append(f"{package}: {version(package)}")
     devices = ", ".join(f"{d.platform} {d.device_kind}" for d in jax.devices())
     return "\n".join([*lines, f"devices: {devices}", f"cores: {os.cpu_count()}"]) + "\n"

@@ -9,9 +9,12 @@ import numpy as np
 from covey.agent import Policy
 from covey.envs.base import Env, HostEnv
 from covey.run.cache import hushed
-from covey.run.host_media import pictures, trace
+from covey.training.episode import watch
+from covey.training.host_episodes import trace_host
 
 MOST_FRAMES = 300
+GIF_FRAMES, MP4_FRAMES = 25, 50
+"""Pictures a second, at most."""
 MARK = (214, 69, 65)
 """The colour of what a policy says of a decision."""
 
@@ -35,58 +38,54 @@ def record(
     hyper: Any,
     key: jax.Array,
     steps: int = 0,
-    drawn: bool = True,
+    drawn: int = GIF_FRAMES,
 ) -> Episode:
-    """One greedy episode, as NumPy; of a number of steps, or as long as the environment's. `drawn`: for `write_gif`."""
+    """One greedy episode, as NumPy; of a number of steps, or as long as the environment's.
+
+    `drawn`: how many pictures a second will be asked for, at most; a host environment takes them while it runs.
+    """
     steps = steps or min(env.spec.episode_length, MOST_FRAMES)
     if isinstance(env, HostEnv):
-        found = trace(policy, env, state, hyper, key, steps, _every(env) if drawn else 0)
-        return Episode(pictures(found), found.obs, found.actions, found.marks)
-
-    def begin(key: jax.Array) -> Any:
-        key_reset, key_begin = jax.random.split(key)
-        return *env.reset(key_reset), policy.begin(state, hyper, key_begin)
-
-    def step(carry: Any, key: jax.Array) -> Any:
-        env_state, obs, memory = carry
-        key_act, key_step = jax.random.split(key)
-        decision = policy.act(state, hyper, memory, obs, key_act, "greedy")
-        after, outcome = env.step(env_state, decision.action, key_step)
-        marks = {name: x for name, x in decision.extras.items() if x.ndim == 0}
-        return (after, outcome.obs, decision.memory), (after, outcome.obs, decision.action, marks, outcome.terminated)
-
-    start = begin(key)
+        with hushed():
+            found = trace_host(policy, env, state, hyper, key, steps, _every(env, drawn) if drawn else 0)
+        pictures = [found.frames.get(t) for t in range(len(found.obs))]
+        return Episode(pictures, found.obs, found.actions, found.marks)
     with hushed():
-        _, found = jax.lax.scan(step, start, jax.random.split(key, steps))
-    states, obs, actions, marks, terminated = jax.device_get(found)
-    length = int(np.argmax(terminated)) + 1 if terminated.any() else steps
-    first, first_obs = jax.device_get(start[:2])
-    later = [jax.tree.map(lambda x, t=t: x[t], states) for t in range(length)]
-    obs = np.concatenate([first_obs[None], obs[:length]])
-    return Episode([first, *later], obs, actions[:length], {name: x[:length] for name, x in marks.items()})
-
-
-def _every(env: Env | HostEnv) -> int:
-    """One step in so many becomes a frame."""
-    return max(1, round(env.spec.frames_per_second / 25))
+        (first, first_obs), seen = jax.device_get(watch(policy, env, state, hyper, key, steps))
+    length = int(np.argmax(seen.terminated)) + 1 if seen.terminated.any() else steps
+    later = [jax.tree.map(lambda x, t=t: x[t], seen.state) for t in range(length)]
+    obs = np.concatenate([first_obs[None], seen.obs[:length]])
+    return Episode([first, *later], obs, seen.action[:length], {name: x[:length] for name, x in seen.marks.items()})
 
 
 def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
-    """Draws an episode into a looping GIF of at most 25 frames per second.
+    """Draws an episode into a looping GIF."""
+    from PIL import Image
+
+    pictures, seconds = frames(env, episode, GIF_FRAMES)
+    images = [Image.fromarray(picture) for picture in pictures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    duration = round(1000 * seconds)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)
+    return path
+
+
+def _every(env: Env | HostEnv, most: int) -> int:
+    """One step in so many becomes a frame, at most so many a second."""
+    return max(1, round(env.spec.frames_per_second / most))
+
+
+def frames(env: Env | HostEnv, episode: Episode, most: int) -> tuple[list[np.ndarray], float]:
+    """Pictures of an episode, at most so many per second, and the seconds from one to the next.
 
     A bar at the top shows for each mark how much of it there was, for example that the action was repeated.
     """
-    from PIL import Image
-
-    every, images = _every(env), []
+    every, pictures = _every(env, most), []
     for t in range(0, len(episode.states), every):
-        frame = np.array(episode.states[t] if isinstance(env, HostEnv) else env.frame(episode.states[t]))
-        height, width = max(2, frame.shape[0] // 40), frame.shape[1]
+        picture = np.array(episode.states[t] if isinstance(env, HostEnv) else env.frame(episode.states[t]))
+        height, width = max(2, picture.shape[0] // 40), picture.shape[1]
         for row, values in enumerate(episode.marks.values()):
             share = float(np.clip(np.mean(values[max(0, t - every) : t]), 0.0, 1.0)) if t else 0.0
-            frame[row * height : (row + 1) * height, : round(share * width)] = MARK
-        images.append(Image.fromarray(frame))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    duration = round(1000 * every / env.spec.frames_per_second)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)
-    return path
+            picture[row * height : (row + 1) * height, : round(share * width)] = MARK
+        pictures.append(picture)
+    return pictures, every / env.spec.frames_per_second

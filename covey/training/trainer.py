@@ -73,8 +73,9 @@ class Trainer:
 
     @property
     def _episodes_per_block(self) -> int:
-        """The most episodes that an environment can begin in a block: each takes two records at least."""
-        return -(-self.iterations * self.unroll // 2)
+        """The start states of an environment in a block. By default as many as it can begin episodes: each takes two
+        records at least."""
+        return -(-self.iterations * self.unroll // self.env.spec.steps_per_start)
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -231,7 +232,7 @@ class Trainer:
         return start_world(env, obs, memory)
 
     def _starts(self, key: Key) -> Any:
-        """Fresh start states for a block, as many as could be needed: [episodes, N]."""
+        """Fresh start states for a block: [episodes, N]."""
         return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (self._episodes_per_block, self.envs)))
 
     def draws(self, key: Key) -> Draws:
@@ -290,7 +291,9 @@ def make_trainer(
         f"Raise it to at least {unroll * envs}.",
     )
     replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
-    iterations = max(1, (HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS) // (unroll * envs))
+    # Where starts are dear, a block is long enough to need but one for each environment.
+    block = HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS
+    iterations = max(1, block // (unroll * envs), -(-(spec.steps_per_start - 1) // unroll))
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
 

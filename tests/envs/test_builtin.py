@@ -156,8 +156,8 @@ def test_names_and_summaries():
 def test_unknown_names():
     with pytest.raises(CoveyError, match=r"no environment called 'pendulun'.*'pendulum'"):
         envs.make("pendulun")
-    with pytest.raises(CoveyError, match=r"adapter to 'brax'.*cartpole-swingup.*reacher"):
-        envs.make("brax:ant")
+    with pytest.raises(CoveyError, match=r"no library of environments called 'bracks'.*'brax'"):
+        envs.make("bracks:ant")
 
 
 def test_register(monkeypatch):

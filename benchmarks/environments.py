@@ -1,0 +1,65 @@
+"""How fast environments step, and what drawing a start state costs: python -m benchmarks.environments brax:ant ..."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from covey import envs
+from covey.envs import Env
+from covey.run.cache import hushed, use_cache
+
+COUNT, STEPS, REPEATS = 16, 100, 5
+"""Environments, steps of each, and how often that is timed: the shortest time counts."""
+
+
+def steps_program(env: Env) -> Callable[[Any], Any]:
+    """Random actions in all environments."""
+
+    def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        actions = jax.random.uniform(key, (COUNT, env.spec.action_size), minval=-1.0, maxval=1.0)
+        state, outcome = jax.vmap(env.step)(state, actions, jax.random.split(key, COUNT))
+        return state, outcome.reward
+
+    def run(key: jax.Array) -> Any:
+        state, _ = jax.vmap(env.reset)(jax.random.split(key, COUNT))
+        return jax.lax.scan(step, state, jax.random.split(key, STEPS))
+
+    return run
+
+
+def starts_program(env: Env) -> Callable[[Any], Any]:
+    """As many start states. Each is summed up, so that none of it is left out as unused."""
+
+    def start(total: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+        state, _ = jax.vmap(env.reset)(jax.random.split(key, COUNT))
+        return total + sum(jnp.sum(x.astype(jnp.float32)) for x in jax.tree.leaves(state)), None
+
+    return lambda key: jax.lax.scan(start, jnp.zeros(()), jax.random.split(key, STEPS))
+
+
+def microseconds(program: Callable[[Any], Any]) -> float:
+    """Of one step or start of one environment."""
+    compiled, key, best = jax.jit(program), jax.random.key(0), float("inf")
+    with hushed():
+        jax.block_until_ready(compiled(key))
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        jax.block_until_ready(compiled(key))
+        best = min(best, time.perf_counter() - begin)
+    return 1e6 * best / (COUNT * STEPS)
+
+
+def main() -> None:
+    use_cache()
+    for name in sys.argv[1:] or envs.names():
+        env = envs.make(name)
+        step, start = (microseconds(program(env)) for program in (steps_program, starts_program))
+        print(f"{name:<34}{1e6 / step:>12,.0f} steps/s   a start costs {start / step:.0%} of a step", flush=True)
+
+
+if __name__ == "__main__":
+    main()

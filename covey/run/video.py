@@ -1,0 +1,69 @@
+"""Films of an episode: MP4 and GIF from the drawings of the environment, and Brax's page that replays it."""
+
+import subprocess
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from covey.envs.base import Env
+from covey.envs.described import Described
+from covey.errors import CoveyError, require, unknown
+from covey.run.media import MP4_FRAMES, Episode, frames, write_gif
+
+QUALITY = "20"
+"""Of the film: 0 loses nothing, 23 is ffmpeg's default, 51 is the worst."""
+
+Writer = Callable[[Path, Env, Episode], Path]
+
+
+def film_writer(path: Path) -> Writer:
+    """What writes a film of the kind that a file's name says; an error before anything is computed if there is none."""
+    if path.suffix not in WRITERS:
+        raise unknown("kind of film", path.suffix or path.name, WRITERS)
+    if path.suffix == ".mp4":
+        _ffmpeg()
+    return WRITERS[path.suffix]
+
+
+def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
+    """Draws an episode into an MP4 that plays everywhere (H.264)."""
+    pictures, seconds = frames(env, episode, MP4_FRAMES)
+    height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder asks for even sizes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1.0 / seconds:g}", "-i", "-"]
+    made = ["-c:v", "libx264", "-crf", QUALITY, "-pix_fmt", "yuv420p", str(path)]
+    command = [_ffmpeg(), "-y", "-loglevel", "error", *given, *made]
+    film = b"".join(picture[:height, :width].tobytes() for picture in pictures)
+    done = subprocess.run(command, input=film, capture_output=True, check=False)
+    require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
+    return path
+
+
+def write_html(path: Path, env: Env, episode: Episode) -> Path:
+    """Writes the page of Brax that replays an episode in a browser, which loads its viewer from the network."""
+    from covey.envs.brax import Brax
+
+    inner: Any = env.env if isinstance(env, Described) else env
+    if not isinstance(inner, Brax):
+        raise CoveyError(f"Only Brax has a page that replays an episode. Give --out {path.with_suffix('.mp4')}.")
+    states = [state.env for state in episode.states] if isinstance(env, Described) else episode.states
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(inner.replay(states))
+    return path
+
+
+def _ffmpeg() -> str:
+    """The program that makes films. (Its own package starts it in a way that jax warns of.)"""
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise CoveyError(
+            "An MP4 needs the package imageio-ffmpeg. Install it: pip install 'covey[video]'. Or write a GIF: "
+            "--out policy.gif."
+        ) from error
+    with warnings.catch_warnings(action="ignore"):
+        return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+WRITERS: dict[str, Writer] = {".mp4": write_mp4, ".gif": write_gif, ".html": write_html}
