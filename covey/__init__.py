@@ -15,9 +15,12 @@ if "jax" not in sys.modules:
 if TYPE_CHECKING:
     from covey.errors import CoveyError
     from covey.register import register_actor_head, register_agent, register_critic_head, register_env, register_torso
-    from covey.run.api import Run, evolve, load, train
+    from covey.run.api import evolve, load, train
+    from covey.run.run import Run
 
-_HOME = {"CoveyError": "covey.errors"} | dict.fromkeys(("Run", "evolve", "load", "train"), "covey.run.api")
+_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.run"} | dict.fromkeys(
+    ("evolve", "load", "train"), "covey.run.api"
+)
 
 __all__ = [
     "CoveyError",

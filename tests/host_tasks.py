@@ -131,3 +131,11 @@ class Unending(Counted):
     def step(self, action: np.ndarray):
         obs, reward, *_ = super().step(action)
         return obs, reward, False, False, {}
+
+
+class Moody(Counted):
+    """Draws from a generator that no seed reaches."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward + float(np.random.default_rng().random()), terminated, truncated, info

@@ -265,8 +265,9 @@ class EvalOptions:
 
 
 def _eval(arguments: list[str]) -> None:
-    from covey.run.api import load, summary
+    from covey.run.api import load
     from covey.run.folder import replace_text, writing
+    from covey.run.run import summary
 
     options = _parse(EvalOptions, arguments, "covey eval")
     run = load(options.run)

@@ -1,13 +1,13 @@
 """Whether an environment keeps its promises: the contract of covey/envs/base.py, checked by running it."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Env, check_env
+from covey.envs.base import Env, HostEnv, check_env
 from covey.errors import CoveyError
 from covey.run.cache import hushed
 from covey.training.episode import Probe, probe
@@ -28,27 +28,27 @@ class Finding(NamedTuple):
 def check(env: Env) -> Iterator[Finding]:
     """Every promise in turn. Those that need the environment to run come after those that say whether it can."""
     spec = env.spec
-    for promise, find in (("sizes and limits", _limits), ("shapes and types", lambda _: _shapes(env))):
+    for promise, find in (("sizes and limits", limits), ("shapes and types", lambda _: _shapes(env))):
         wrong = find(spec)
         yield Finding(promise, wrong)
         if wrong:
             return
-    actions = _actions(spec)
+    actions = actions_of(spec)
     with hushed():
         first, again, edge, beyond = (
             jax.device_get(probe(env, each, jax.random.key(0)))
             for each in (actions, actions, np.sign(actions), 3.0 * np.sign(actions))
         )
-    yield Finding("finite values", _finite(first))
-    yield Finding("the same seed, the same episode", _same(first, again))
-    yield _starts(first)
+    yield Finding("finite values", finite(first))
+    yield Finding("the same seed, the same episode", same(first, again))
+    yield starts(first)
     yield Finding("actions beyond [-1, 1] act as its edge", _clipped(edge, beyond))
     yield _ends(first, spec)
     yield _descriptor(first, spec)
     yield _frame(env, first)
 
 
-def _limits(spec: EnvSpec) -> str:
+def limits(spec: EnvSpec) -> str:
     boxes = [("action", spec.action_low, spec.action_high, spec.action_size)]
     if spec.descriptor is not None:
         boxes.append(("descriptor", spec.descriptor.low, spec.descriptor.high, spec.descriptor.size))
@@ -77,7 +77,7 @@ def _shapes(env: Env) -> str:
     return ""
 
 
-def _actions(spec: EnvSpec) -> np.ndarray:
+def actions_of(spec: EnvSpec) -> np.ndarray:
     """Random actions [T, N, A], of which some are the corners of the box and are held for a while."""
     random = np.random.default_rng(0)
     steps = min(STEPS, spec.episode_length)
@@ -86,7 +86,7 @@ def _actions(spec: EnvSpec) -> np.ndarray:
     return np.where(np.arange(EPISODES)[None, :, None] % 2, held, actions).astype(np.float32)
 
 
-def _finite(found: Probe) -> str:
+def finite(found: Probe) -> str:
     values = {"observation of a start": found.start[1], "observation": found.outcome.obs}
     values |= {"reward": found.outcome.reward, "descriptor": found.descriptor}
     for name, x in values.items():
@@ -97,13 +97,13 @@ def _finite(found: Probe) -> str:
     return ""
 
 
-def _same(first: Probe, again: Probe) -> str:
+def same(first: Probe, again: Probe) -> str:
     pairs = zip(jax.tree.leaves(first.outcome), jax.tree.leaves(again.outcome), strict=True)
     same = all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
     return "" if same else "two runs from the same key and actions differ: something random does not come from the key."
 
 
-def _starts(found: Probe) -> Finding:
+def starts(found: Probe) -> Finding:
     alike = len(np.unique(found.start[1], axis=0)) == 1
     remark = "every episode starts with the same observation" if alike else ""
     return Finding("starts are drawn from the key", remark=remark)
@@ -150,21 +150,28 @@ def _frame(env: Env, found: Probe) -> Finding:
         return Finding("a picture", remark=f"none: {error}")
     except Exception as error:  # whatever the environment's own code raises
         return Finding("a picture", f"frame(state) failed: {type(error).__name__}: {error}")
+    return picture_of(picture)
+
+
+def picture_of(picture: Any) -> Finding:
+    """Whether something is a picture."""
     fits = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3
     if not fits or picture.shape[2] != 3:
         shape = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
-        return Finding("a picture", f"frame(state) is {shape} and must be uint8[height, width, 3].")
+        return Finding("a picture", f"the picture is {shape} and must be uint8[height, width, 3].")
     return Finding("a picture", remark=f"{picture.shape[1]} by {picture.shape[0]}")
 
 
-def report(name: str, env: Env, say: Callable[[str], None]) -> bool:
+def report(name: str, env: Env | HostEnv, say: Callable[[str], None]) -> bool:
     """Says each promise and whether it is kept; returns whether all are."""
+    from covey.run.check_host import check_host
+
     spec, good = env.spec, True
     say(
         f"{name}: {spec.obs_size} observations, {spec.action_size} actions, {spec.episode_length} steps, "
         f"{EPISODES} random episodes of up to {min(STEPS, spec.episode_length)}"
     )
-    for promise, wrong, remark in check(env):
+    for promise, wrong, remark in check_host(env) if isinstance(env, HostEnv) else check(env):
         good = good and not wrong
         say(f"  {'WRONG' if wrong else 'ok':<6}{promise}{': ' if wrong or remark else ''}{wrong or remark}")
     return good

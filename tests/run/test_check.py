@@ -62,7 +62,7 @@ WORDS = {
     "impure": "two runs from the same key and actions differ",
     "clip": "an action of 3 leads elsewhere than an action of 1",
     "descriptor": "x went from .* and its limits are -9 to 9",
-    "frame": r"frame\(state\) is uint8\[4, 4\] and must be uint8\[height, width, 3\]",
+    "frame": r"the picture is uint8\[4, 4\] and must be uint8\[height, width, 3\]",
 }
 
 
@@ -121,3 +121,16 @@ def test_libraries_are_listed_with_how_to_install_them(capsys):
     assert main(["envs", "brax"]) == 0
     assert "brax:ant_omni\n" in capsys.readouterr().out
     assert main(["envs", "bracks"]) == 1 and "'brax'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gymnasium:Hopper-v5", "gymnasium:tests.host_tasks:Opaque"])
+def test_environments_on_the_host_keep_their_promises(name: str, capsys):
+    assert main(["check-env", name]) == 0
+    text = capsys.readouterr().out
+    assert "WRONG" not in text and "ok    the same seed, the same episode" in text
+    assert ("episodes begin anew" in text) == name.endswith("Opaque")
+
+
+def test_an_environment_on_the_host_that_draws_from_elsewhere(capsys):
+    assert main(["check-env", "gymnasium:tests.host_tasks:Moody"]) == 1
+    assert "WRONG the same seed, the same episode" in capsys.readouterr().out
