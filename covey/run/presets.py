@@ -38,8 +38,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
-    # A short horizon pays for parting at once, and noise at first lets skills leave a way that they share. Neither was
-    # enough alone (docs/skills.md).
+    # A short horizon is to pay for parting at once, noise at first to let skills leave a way that they share. Neither
+    # was enough alone (docs/skills.md).
     ("diayn", "point-free"): {
         "steps": 40_000,
         "agent": {"sac": _SMALL, "discriminator": _TORSO},

@@ -9,6 +9,7 @@ from the member's key and the block's number alone, so where a program is cut in
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -297,6 +298,7 @@ def make_trainer(
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
 
+@lru_cache(maxsize=64)
 def _shapes(
     agent: Agent[Any, Any, Any], env: Env | HostEnv, schedules: Any
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:

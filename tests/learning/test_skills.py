@@ -4,20 +4,21 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import covey
 from covey.cli import main
 from covey.run.skills import arrivals
 
 BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
+WRONG_PLANS = [
+    (["--goal", "3"], "must have 2 finite numbers (x, y)"),
+    (["--goal", "3,up"], "numbers with commas"),
+    ([], "Give goals"),
+    (["--goal", "1,1", "--random", "3"], "Give goals"),
+    (["--goal", "1,1", "--radius", "-1"], "--radius must be positive"),
+    (["--goal", "1,1", "--out", "plan.jpg"], "must name a PNG"),
+]
 SHORT = {"env": "point-free", "steps": 5_000, "evaluations": 2, "episodes": 4, "quiet": True}
-
-
-@pytest.fixture(scope="module")
-def dads(tmp_path_factory) -> covey.Run:
-    hyper = {"sac": BRISK | {"target_entropy": -2.0}, "dynamics_lr": 2e-3}
-    return covey.train("dads", out=tmp_path_factory.mktemp("dads") / "run", hyper=hyper, **SHORT)
 
 
 def test_diayn_tells_its_skills_apart(tmp_path: Path, capsys):
@@ -36,14 +37,26 @@ def test_diayn_tells_its_skills_apart(tmp_path: Path, capsys):
     assert run.policy()(np.zeros(4)).shape == (2,), "it acts on what the environment shows"
 
 
-def test_dads_predicts_its_skills(dads):
+def test_dads_predicts_its_skills_and_plans_with_them(tmp_path: Path, capsys):
+    """One test, so that the training is done once, not by every process that tests run in."""
+    hyper = {"sac": BRISK | {"target_entropy": -2.0}, "dynamics_lr": 2e-3}
+    dads = covey.train("dads", out=tmp_path / "run", hyper=hyper, **SHORT)
+    _predicts(dads)
+    capsys.readouterr()
+    _plans(dads, capsys)
+    for arguments, says in WRONG_PLANS:
+        assert main(["plan", str(dads.path), *arguments]) == 1
+        assert says in capsys.readouterr().err
+
+
+def _predicts(dads: covey.Run) -> None:
     metrics = {name.removeprefix("skills/"): column["value"] for name, column in dads.metrics().items()}
     assert metrics["explained_10"][0] < 0.1 and metrics["explained_10"][-1] > 0.4
     assert metrics["error_1"][-1] < metrics["error_10"][-1]
     assert metrics["cells"][-1] > 1.5 * metrics["cells"][0]
 
 
-def test_dads_plans_with_its_skills(dads, capsys):
+def _plans(dads: covey.Run, capsys) -> None:
     assert main(["eval", str(dads.path), "--episodes", "4"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in ("information", "log_likelihood", "error_1", "error_10", "cells", "success"))
@@ -53,22 +66,6 @@ def test_dads_plans_with_its_skills(dads, capsys):
     assert lines[0].startswith("goal (3.00, 4.00): reached") and out.exists() and out.with_suffix(".gif").exists()
     assert main(["skills", str(dads.path), "--out", str(dads.path / "map.png")]) == 0
     assert (dads.path / "map.png").exists() and (dads.path / "map.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--goal", "3"], "must have 2 finite numbers (x, y)"),
-        (["--goal", "3,up"], "numbers with commas"),
-        ([], "Give goals"),
-        (["--goal", "1,1", "--random", "3"], "Give goals"),
-        (["--goal", "1,1", "--radius", "-1"], "--radius must be positive"),
-        (["--goal", "1,1", "--out", "plan.jpg"], "must name a PNG"),
-    ],
-)
-def test_wrong_plans(dads, arguments, says, capsys):
-    assert main(["plan", str(dads.path), *arguments]) == 1
-    assert says in capsys.readouterr().err
 
 
 def test_arrivals():
