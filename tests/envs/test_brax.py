@@ -103,7 +103,7 @@ def test_a_missing_library_is_named(monkeypatch):
         envs.make("brax:ant")
 
 
-def test_a_run_and_its_resume(tmp_path, capsys):
+def test_a_run_and_its_resume(tmp_path, monkeypatch):
     """SAC on the simplest task: it finishes with an animation and a page, and a resumed run is the same to the bit."""
     small = [
         "--warmup",
@@ -123,12 +123,13 @@ def test_a_run_and_its_resume(tmp_path, capsys):
     train = ["train", "sac", "--env", "brax:inverted_pendulum", *small]
     assert main([*train, "--steps", "640", "--out", str(tmp_path / "whole")]) == 0
     assert (tmp_path / "whole/media/policy.gif").exists()
-    assert main([*train, "--steps", "320", "--evaluations", "1", "--out", str(tmp_path / "cut")]) == 0
-    assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
     page = tmp_path / "replay.html"
     assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "300"]) == 0
     assert "brax" in page.read_text()
+    monkeypatch.setattr("covey.run.api._finish", lambda *arguments: None)  # the pictures are not compared
+    assert main([*train, "--steps", "320", "--evaluations", "1", "--out", str(tmp_path / "cut")]) == 0
+    assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_no_screen_no_error(monkeypatch, tmp_path):

@@ -1,0 +1,80 @@
+"""How fast training collects with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
+
+Each argument is an environment and how many of it. What runs is the warm-up of TD3: random actions, stored, no learning.
+"""
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey import agents, envs
+from covey.envs import Env, Outcome
+from covey.run.cache import hushed, use_cache
+from covey.training.device import DeviceLoop
+from covey.training.schedule import constant
+from covey.training.trainer import make_trainer
+from covey.types import Array, EnvSpec, Key
+
+STEPS, REPEATS = 4000, 6
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An environment of which a start state is drawn for so many steps."""
+
+    env: Env
+    steps_per_start: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        return replace(self.env.spec, steps_per_start=self.steps_per_start)
+
+    def reset(self, key: Key) -> tuple[Any, Array]:
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
+        return self.env.step(state, action, key)
+
+    def descriptor(self, state: Any) -> Array:
+        return self.env.descriptor(state)
+
+    def frame(self, state: Any) -> np.ndarray:
+        return self.env.frame(state)
+
+
+def speed(env: Env, count: int) -> float:
+    """Collected environment steps per second, at best."""
+    entry = agents.entry("td3")
+    agent, schedules = entry.make(entry.config(), env.spec), constant(entry.hyper())
+    trainer = make_trainer(agent, env, schedules, envs=count, updates_per_step=1.0 / count, capacity=200_000)
+    loop = DeviceLoop(trainer, 1, "map")
+    hyper = jax.tree.map(lambda plan: jnp.full(1, plan.start), schedules)
+    blocks, best = max(1, STEPS // trainer.block_steps), float("inf")
+    with hushed():
+        population = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
+        population = loop.advance(population, jnp.int32(1), warmup=True)
+    for _ in range(REPEATS):
+        jax.block_until_ready(population.block)
+        begin = time.perf_counter()
+        population = loop.advance(population, jnp.int32(blocks), warmup=True)
+        jax.block_until_ready(population.block)
+        best = min(best, time.perf_counter() - begin)
+    return blocks * trainer.block_steps / best
+
+
+def main() -> None:
+    use_cache()
+    for argument in sys.argv[1:] or ["pendulum/16"]:
+        name, _, count = argument.partition("/")
+        for steps in (2, 20):
+            found = speed(Drawing(envs.make(name), steps), int(count or 1))
+            print(f"{argument:<28}a start for {steps:>2} steps: {found:>10,.0f} steps/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
