@@ -1,6 +1,6 @@
 """How fast training collects with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
 
-Each argument is an environment and how many of it. What runs is the warm-up of TD3: random actions, stored, no learning.
+Each argument is an environment and how many of it. What runs is the warm-up of TD3: random actions, stored.
 """
 
 import sys
