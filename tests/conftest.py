@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 
 from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
@@ -21,3 +22,15 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+MOST_MAPS = 20_000
+"""Memory maps of a process; every compiled program has some, and Linux ends a process with more than 65,530."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """A process that runs many files of tests forgets their programs now and then; those on disk stay."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_text().count("\n") > MOST_MAPS:
+        jax.clear_caches()
