@@ -142,7 +142,7 @@ def test_dictionaries_are_flattened_and_actions_fill_their_box():
     ("name", "message"),
     [
         ("gymnasium:Hoper-v5", "no Gymnasium environment called 'Hoper-v5'. Did you mean 'Hopper-v5'"),
-        ("gymnasum:Hopper-v5", "no adapter called 'gymnasum'. Did you mean 'gymnasium'"),
+        ("gymnasum:Hopper-v5", "no library of environments called 'gymnasum'. Did you mean 'gymnasium'"),
         ("gymnasium:CartPole-v1", r"the actions Discrete\(2\).*continuous version"),
         (f"{TASKS}:Discrete", "act in a box of real numbers"),
         (f"{TASKS}:Boundless", "without finite limits"),

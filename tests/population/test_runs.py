@@ -135,4 +135,4 @@ def test_skills_are_ranked_by_what_they_tell(tmp_path: Path):
     lineage = rows(run.path / "lineage.jsonl")
     measured = [row["value"] for row in rows(run.path / "metrics.jsonl") if row["name"] == "skills/information"]
     np.testing.assert_allclose([row["fitness"] for row in lineage[-2:]], measured[-2:], rtol=1e-6)
-    assert "sac.actor_lr" in lineage[0]["hyper"]
+    assert "sac.tau" in lineage[0]["hyper"]

@@ -45,14 +45,15 @@ def test_commands_in_the_readme(tmp_path: Path, monkeypatch, capsys):
     """In their order, with a tiny network and fewer steps; a later command uses what an earlier one made."""
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^covey ([a-z]+(?: .*?)?)(?: +#.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(commands) == 10
+    assert len(commands) == 12
     for command in commands:
         arguments = shlex.split(command)
-        if arguments[0] == "train":
+        if arguments[0] in ("train", "evolve"):
             small = [f for f in FLAGS if f not in ("--env", "point")]
             kept = [a for a in arguments[2:] if a not in ("--steps", "1e5")]
-            arguments = ["train", arguments[1], *small, *kept]
-        assert main(["1600" if a == "4e4" else a for a in arguments]) == 0, command
+            arguments = [*arguments[:2], *small, *kept]
+        fewer = {"4e4": "1600", "8": "4"} if "--members" in arguments else {"4e4": "1600"}
+        assert main([fewer.get(a, a) for a in arguments]) == 0, command
     assert (tmp_path / "curves.png").exists()
 
 
