@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
+# `make bench-peers PEERS_VERSIONS=` gives the others the newest jax instead of covey's.
+PEERS_VERSIONS ?= -c constraints.txt
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: run test test-ray lint format bench clean
+.PHONY: run test test-ray lint format bench bench-peers clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -25,11 +28,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix covey tests benchmarks examples
 	$(BIN)/ruff format covey tests benchmarks examples
 
-bench: $(VENV)/.dev  ## the learner's speed as a share of what the machine can do
+bench: $(VENV)/.dev  ## the learners' speed as a share of what the machine can do; replay, memory, compilation
 	$(BIN)/python -m benchmarks.learner
+	$(BIN)/python -m benchmarks.costs
+
+bench-peers: $(VENV)/.dev $(PEERS)/.done  ## the same work by QDax, SBX, Stable-Baselines3 and prt-rl, in turns
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers --peers $(PEERS)/bin/python
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer: make PYTHON=python3.11 run")'
@@ -43,3 +50,9 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps playground
 	touch $@ $(VENV)/.run
+
+$(PEERS)/.done: benchmarks/peers/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PEERS_VERSIONS) -r benchmarks/peers/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps qdax==0.5.0 prt-rl==0.6.3 vmas==1.5.2 gym==0.26.2
+	touch $@

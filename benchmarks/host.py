@@ -12,36 +12,20 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.noise import Noise
 from covey import agents, envs
-from covey.envs.base import Outcome
 from covey.run.cache import use_cache
 from covey.training.acting import second_device
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
-from covey.types import Array, EnvSpec, Key
-
-
-@dataclass(frozen=True)
-class Noise:
-    """An environment of given sizes that costs nothing."""
-
-    spec: EnvSpec
-
-    def reset(self, key: Key) -> tuple[Array, Array]:
-        return jnp.zeros(()), jnp.zeros(self.spec.obs_size)
-
-    def step(self, state: Array, action: Array, key: Key) -> tuple[Array, Outcome]:
-        obs = jnp.zeros(self.spec.obs_size) + jnp.sum(action)
-        return state, Outcome(obs, jnp.sum(action), jnp.zeros((), bool))
 
 
 def trainer(agent: str, env: Any, iterations: int = 0) -> Trainer:

@@ -13,47 +13,23 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from benchmarks.noise import ACTION, BATCH, OBS, Noise
 from covey import agents
-from covey.envs.base import Outcome
+from covey.envs.described import Described
 from covey.run.config import default_config
 from covey.training.device import DeviceLoop
 from covey.training.precision import in_precision
 from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
-from covey.types import Array, EnvSpec, Key
+from covey.types import Array
 
-OBS, ACTION, BATCH = 17, 6, 256
 CHAIN = 400
 """Products in the chain."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """An environment that costs nothing: the learner is what is measured."""
-
-    @property
-    def spec(self) -> EnvSpec:
-        return EnvSpec(OBS, ACTION, 1000, (-1.0,) * ACTION, (1.0,) * ACTION)
-
-    def reset(self, key: Key) -> tuple[Array, Array]:
-        return jnp.zeros(()), jnp.zeros(OBS)
-
-    def step(self, state: Array, action: Array, key: Key) -> tuple[Array, Outcome]:
-        obs = jnp.tile(action, 3)[:OBS]
-        return state, Outcome(obs, jnp.sum(action), jnp.zeros((), bool))
-
-    def descriptor(self, state: Array) -> Array:
-        return jnp.zeros(0)
-
-    def frame(self, state: Array) -> np.ndarray:
-        return np.zeros((1, 1, 3), np.uint8)
 
 
 def flops(agent: str, hidden: int) -> float:
@@ -97,7 +73,8 @@ def learner(
     devices: int = 1,
 ) -> tuple[Callable[[], Any], int]:
     """A training program, warmed up and compiled, and the updates of one call of it."""
-    entry, env = agents.entry(name), Noise()
+    entry = agents.entry(name)
+    env = Described(Noise()) if entry.skills else Noise()
     config = default_config(name, agent=agent or {}).agent
     made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
     trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)

@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -160,8 +160,7 @@ def _evolve(arguments: list[str]) -> None:
     options = evolve_options(config_type(name), default, default.pbt or PBT(), default.space or space_text(name))
     given = _parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
     require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
-    where = {"engine": given.engine, "islands": given.islands}
-    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, **where)
+    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
     crew = crew_of(*job)
     start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
 
@@ -169,15 +168,13 @@ def _evolve(arguments: list[str]) -> None:
 def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
     """The options of `covey evolve`: those of a run, how many members, how they are tuned, and where."""
     number, how, where = run.seeds if run.pbt else 8, type(pbt), type(space)
-    runs_on, divided = run.engine, run.islands
+    divided = run.islands
 
     @dataclass(frozen=True)
     class EvolveOptions:
         run: Annotated[kind, tyro.conf.arg(name="")] = field(default_factory=lambda: run)  # type: ignore[valid-type]
         members: int = number
         """Members of the population; member i has the seed + i."""
-        engine: Literal["local", "ray"] = runs_on
-        """What runs them: the processes that you start, or Ray, which starts islands of members."""
         islands: int = divided
         """With Ray, how many islands the members are divided among; 0 means 4."""
         pbt: how = field(default_factory=lambda: pbt)  # type: ignore[valid-type]

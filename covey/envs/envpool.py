@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.envs.base import HostBatch, HostStep
+from covey.envs import gymnasium
+from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.errors import CoveyError, require, unknown
 from covey.types import EnvSpec
 
@@ -24,9 +25,19 @@ class EnvPoolEnv:
     unsaved: str = "EnvPool does not tell it"
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
-        """A pool; `workers` is the number of its threads."""
-        require(not draws, f"envpool:{self.name} can't be drawn; gymnasium:{self.name} may be.")
-        return PoolBatch(self, count, workers)
+        """A pool; `workers` is the number of its threads. EnvPool does not draw, so what draws is Gymnasium's own."""
+        return self._twin().open(count, 0, draws) if draws else PoolBatch(self, count, workers)
+
+    def _twin(self) -> HostEnv:
+        """Gymnasium's environment of the same name; an error where there is none of the same sizes."""
+        try:
+            twin = gymnasium.make(self.name)
+        except CoveyError as error:
+            raise CoveyError(f"envpool:{self.name} can't be drawn, nor can a twin of Gymnasium's: {error}") from None
+        sizes = ("obs_size", "action_size", "action_low", "action_high")
+        same = all(getattr(twin.spec, name) == getattr(self.spec, name) for name in sizes)
+        require(same, f"envpool:{self.name} can't be drawn: gymnasium:{self.name} has other observations or actions.")
+        return twin
 
 
 def names() -> tuple[str, ...]:

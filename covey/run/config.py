@@ -96,12 +96,13 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     devices: int = 0
     """Devices of each process that share its members: a number of accelerators or of a CPU's cores; 0 means as many as
     there are that the members can be divided by."""
+    engine: Literal["local", "envpool", "ray"] = "local"
+    """What runs it: this process and those that you start; the same with EnvPool for the simulator of `gymnasium:ID`;
+    or, for `covey evolve`, Ray, which starts islands of members."""
     pbt: tyro.conf.Suppress[PBT | None] = None
     """How the members are tuned while they learn, if they are (`covey evolve`)."""
     space: tyro.conf.Suppress[Any] = None
     """Where they are then searched: texts in the shape of `hyper`."""
-    engine: tyro.conf.Suppress[str] = "local"
-    """What runs them: the processes that are started, or `ray`, which starts islands of members on a cluster."""
     islands: tyro.conf.Suppress[int] = 0
     """How many islands; 0 means 4 with `ray`, and otherwise 1."""
 
@@ -138,7 +139,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         choices = {
             "population_axis": ("auto", "map", "vmap"),
             "precision": ("float32", "bfloat16"),
-            "engine": ("local", "ray"),
+            "engine": ("local", "envpool", "ray"),
         }
         for name, known in choices.items():
             value = getattr(self, name)
@@ -146,9 +147,17 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         require(self.islands >= 0, f"--islands must not be negative, not {self.islands}.")
         require(self.engine == "ray" or self.islands <= 1, f"--islands {self.islands} needs --engine ray.")
         require(self.engine != "ray" or self.pbt is not None, "--engine ray is for `covey evolve`.")
+        require(
+            self.engine != "envpool" or self.env.startswith("gymnasium:"),
+            f"--engine envpool is for environments of Gymnasium, as gymnasium:HalfCheetah-v5; {self.env} is none.",
+        )
 
     def resolved(self) -> "RunConfig[Any, Any]":
         """This configuration with all that depends on the run's length, its data or the folder here written out."""
+        if self.engine == "envpool":
+            self.check()
+            env = self.env.replace("gymnasium:", "envpool:", 1)
+            return dataclasses.replace(self, env=env, engine="local").resolved()
         replay = str(Path(self.replay).absolute()) if self.replay else ""
         loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)

@@ -7,6 +7,7 @@ import pytest
 
 from covey import envs
 from covey.errors import CoveyError
+from covey.run.config import default_config
 
 installed = pytest.mark.skipif(find_spec("envpool") is None, reason="EnvPool is not installed")
 
@@ -58,3 +59,21 @@ def test_observations_in_a_dictionary():
     batch = env.open(3)
     assert batch.reset(np.arange(3, dtype=np.uint32)).shape == (3, env.spec.obs_size) == (3, 17)
     batch.close()
+
+
+@installed
+def test_a_twin_draws():
+    """EnvPool has no pictures: the environment of the same name in Gymnasium makes them."""
+    batch = envs.make("envpool:Hopper-v5").open(1, draws=True)
+    batch.reset(np.zeros(1, np.uint32))
+    assert batch.frame(0).shape == (240, 240, 3)
+    batch.close()
+    with pytest.raises(CoveyError, match="envpool:CheetahRun-v1 can't be drawn"):
+        envs.make("envpool:CheetahRun-v1").open(1, draws=True)
+
+
+def test_the_engine_of_a_gymnasium_environment():
+    config = default_config("td3", env="gymnasium:Hopper-v5", engine="envpool").resolved()
+    assert (config.env, config.engine) == ("envpool:Hopper-v5", "local")
+    with pytest.raises(CoveyError, match="--engine envpool is for environments of Gymnasium"):
+        default_config("td3", env="pendulum", engine="envpool").resolved()

@@ -210,7 +210,7 @@ def test_no_part_lies_on_two_machines(capacities: list[float], parts: int, expec
         ({"pbt": {"replay": "share", "bottom": 0.5}}, "--pbt.replay keep, not share"),
         ({"engine": "local"}, "--islands 2 needs --engine ray"),
         ({"pbt": None}, "covey evolve"),
-        ({"engine": "dask"}, "--engine must be one of local, ray, not 'dask'"),
+        ({"engine": "dask"}, "--engine must be one of local, envpool, ray, not 'dask'"),
     ],
 )
 def test_what_can_not_be_divided_among_islands(options: dict[str, Any], message: str):

@@ -1,0 +1,117 @@
+"""What is learned in the same number of steps, beside how fast: covey, SBX and Stable-Baselines3 on one task.
+
+    python -m benchmarks.peers.quality --peers .venv-peers/bin/python [--task HalfCheetah-v5] [--steps 10000] ...
+    python -m benchmarks.peers.quality --peers .venv-peers/bin/python --race   # to -200 on Pendulum-v1
+
+All have 256 x 256 networks, batches of 256, Adam at 3e-4, the same warm-up and an update per step; what they
+start their networks with and how they explore is their own. A return is the mean of ten greedy episodes.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import covey
+
+WARMUP, EVERY, GOAL, MOST = 1000, 500, -200.0, 15_000
+STABLE = "benchmarks.peers.with_stable_baselines"
+
+
+def of_covey(task: str, agent: str, steps: int, seeds: int) -> list[float]:
+    changes = {"steps": steps, "warmup": WARMUP, "evaluations": 1, "episodes": 10, "seeds": seeds, "preset": False}
+    with tempfile.TemporaryDirectory() as folder:
+        run = covey.train(agent, env=f"gymnasium:{task}", out=Path(folder) / "run", quiet=True, **changes)
+        return [float(x) for x in run.metrics()["eval/return"]["value"][-seeds:]]
+
+
+def of_peer(python: str, library: str, task: str, agent: str, steps: int, seeds: int) -> list[float]:
+    found = []
+    for seed in range(seeds):
+        numbers = [str(x) for x in (seed, steps, steps, WARMUP)]
+        command = [python, "-m", STABLE, "curve", library, task, agent, *numbers]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.append(float(re.findall(r"return (-?[\d.]+)", said)[-1]))
+    return found
+
+
+def race(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
+    """Seconds from the start of a process to the first line that tells a return above the goal, and its step."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | (environment or {})
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            told = re.search(r"step +([\d,]+) +return (-?[\d.,]+)", line)
+            if told and float(told[2].replace(",", "")) >= GOAL:
+                return time.perf_counter() - start, int(told[1].replace(",", ""))
+        return float("inf"), MOST
+    finally:
+        process.kill()
+        process.wait()
+
+
+def races(peers: str, agent: str, seeds: int) -> None:
+    """Everybody with the same sizes; covey also with its preset. Its compilations are not cached, unless it says so."""
+    with tempfile.TemporaryDirectory() as folder:
+        common = ["--evaluations", str(MOST // EVERY), "--steps", str(MOST), "--episodes", "10"]
+        ours = [sys.executable, "-m", "covey", "train", agent]
+        sizes = [*ours, "--env", "pendulum", "--preset", "off", "--warmup", str(WARMUP), *common]
+        numbers = [str(MOST), str(EVERY), str(WARMUP)]
+        names = ("covey", "covey, compiled before", "covey's preset", "SBX", "SB3")
+        found: dict[str, list[tuple[float, int]]] = {name: [] for name in names}
+        for seed in range(seeds):
+            for name in names:
+                out = ["--seed", str(seed), "--out", f"{folder}/{len(found[name])}-{name}"]
+                cache = "kept" if "before" in name else f"new-{name}-{seed}"
+                cached = {"COVEY_CACHE": f"{folder}/{cache}"}
+                if name in ("SBX", "SB3"):
+                    command = [peers, "-m", STABLE, "curve", name.lower(), "Pendulum-v1", agent, str(seed), *numbers]
+                    found[name].append(race(command))
+                elif "preset" in name:
+                    found[name].append(race([*ours, "--env", "pendulum", "--evaluations", "20", *out], cached))
+                else:
+                    if "before" in name and not seed:
+                        race([*sizes, *out[:2], "--out", f"{folder}/first"], cached)
+                    found[name].append(race([*sizes, *out], cached))
+                print(
+                    f"{agent}, seed {seed}, {name}: {found[name][-1][0]:.1f} s, step {found[name][-1][1]}", flush=True
+                )
+    for name, times in found.items():
+        seconds, steps = (statistics.median(x) for x in zip(*times, strict=True))
+        print(f"{agent} to {GOAL:g}: {name}: {seconds:.1f} s and {steps:,.0f} steps, medians of {seeds} seeds")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", required=True)
+    parser.add_argument("--task", default="HalfCheetah-v5")
+    parser.add_argument("--agents", nargs="+", default=["td3", "sac"])
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--race", action="store_true")
+    options = parser.parse_args()
+    for agent in options.agents:
+        if options.race:
+            races(options.peers, agent, options.seeds)
+            continue
+        task = options.task, agent, options.steps, options.seeds
+        found = {"covey": of_covey(*task)}
+        found |= {name: of_peer(options.peers, name.lower(), *task) for name in ("SBX", "SB3")}
+        for name, returns in found.items():
+            spread = statistics.stdev(returns) if len(returns) > 1 else 0.0
+            mean = statistics.mean(returns)
+            what = f"{agent} on {options.task}, {options.steps:,} steps"
+            print(f"{what}: {name} {mean:,.0f} ± {spread:,.0f} {json.dumps(returns)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""covey's part: its whole training program on an environment that costs nothing, its host loop, its generations."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.host import course, trainer
+from benchmarks.learner import CHAIN, learner, product_chain
+from benchmarks.noise import Noise
+from benchmarks.peers.work import (
+    ACTION,
+    BRAX_ENVS,
+    BRAX_ITERATIONS,
+    CAPACITY,
+    MEMBERS,
+    OBS,
+    STEPS,
+    Work,
+    serve,
+)
+from covey import agents, envs, register_env
+from covey.population.evolve import PBT, Standing
+from covey.replay import Record, Replay, ReplayState
+from covey.run.cache import use_cache
+from covey.run.config import default_config
+from covey.run.evolving import Breeding
+from covey.run.files import Files
+from covey.run.folder import RunFolder
+from covey.run.program import build
+from covey.training.acting import second_device
+from covey.training.device import DeviceLoop
+from covey.training.host import HostLoop
+from covey.training.schedule import constant
+from covey.training.trainer import make_trainer
+from covey.types import Array
+
+
+def limit() -> Work:
+    """Matrix products of 256 x 256 x 256: what bounds every learner."""
+    chain = product_chain()
+    return Work(lambda: jax.block_until_ready(chain()), CHAIN)
+
+
+def learning(name: str, members: int = 1, options: dict[str, Any] | None = None) -> Work:
+    if members > 1:
+        jax.config.update("jax_num_cpu_devices", 2)
+    run, updates = learner(name, members, "map", options, devices=2 if members > 1 else 1)
+    return Work(lambda: jax.block_until_ready(run()), updates)
+
+
+def dads() -> Work:
+    """Five discrete skills, as QDax has by default, and a descriptor of two numbers that the dynamics don't see."""
+    return learning("dads", options={"skills": {"kind": "discrete", "number": 5}})
+
+
+def generation(replay: str) -> Work:
+    """Deciding, copying two of eight members, writing the lineage down; with `copy` their data too, as QDax does."""
+    register_env("benchmark-noise", Noise)
+    changes = {"env": "benchmark-noise", "seeds": MEMBERS, "capacity": CAPACITY, "pbt": PBT(replay=replay)}  # type: ignore[arg-type]
+    config = default_config("td3", **changes, steps=CAPACITY).resolved()
+    program = build(config)
+    folder = RunFolder(Path(tempfile.mkdtemp()))
+    folder.create(config)
+    breeding = Breeding(program, config.pbt, Files(folder, range(MEMBERS), 0, {}, True))  # type: ignore[arg-type]
+    held = [program.init(print)]
+    fitness, block = np.arange(MEMBERS, dtype=np.float64), [0]
+    scores = np.tile(fitness[:, None], 20)
+    failed = np.zeros(MEMBERS, bool)
+
+    def run() -> None:
+        block[0] += 1
+        standing: Standing = breeding.standing(held[0], fitness, scores, failed)
+        held[0] = jax.block_until_ready(breeding.breed(held[0], block[0], standing, rescue=False))
+
+    return Work(run, 1)
+
+
+def insert(capacity: int) -> Work:
+    replay, inserts = Replay(capacity, 1, OBS, ACTION), 20_000
+
+    @partial(jax.jit, donate_argnums=0)
+    def many(state: ReplayState) -> ReplayState:
+        def one(i: Array, state: ReplayState) -> ReplayState:
+            number = jnp.full((1, 1), i, jnp.float32)
+            record = Record(jnp.full((1, 1, OBS), number), jnp.full((1, 1, ACTION), number), number, number, number, {})
+            return replay.add(state, record)
+
+        return jax.lax.fori_loop(0, inserts, one, state)
+
+    held = [replay.init(1)]
+
+    def run() -> None:
+        held[0] = jax.block_until_ready(many(held[0]))
+
+    return Work(run, inserts)
+
+
+def halfcheetah(agent: str) -> Work:
+    second_device()
+    made = trainer(agent, envs.make("gymnasium:HalfCheetah-v5"))
+    go = course(HostLoop(made, 1, "map"), STEPS // made.block_steps)
+    return Work(go, STEPS // made.block_steps * made.block_steps)
+
+
+def brax() -> Work:
+    env, entry = envs.make("brax:halfcheetah@spring"), agents.entry("td3")
+    agent = entry.make(entry.config(), env.spec)  # type: ignore[arg-type]
+    made = make_trainer(agent, env, constant(entry.hyper()), envs=BRAX_ENVS, capacity=CAPACITY)
+    steps = BRAX_ENVS * BRAX_ITERATIONS
+    blocks = max(1, round(steps / made.block_steps))
+    return Work(course(DeviceLoop(made, 1, "map"), blocks), blocks * made.block_steps)
+
+
+if __name__ == "__main__":
+    use_cache()
+    serve(
+        {
+            "limit": limit,
+            "td3": lambda: learning("td3"),
+            "sac": lambda: learning("sac"),
+            "dads": dads,
+            "td3-8": lambda: learning("td3", MEMBERS),
+            "sac-8": lambda: learning("sac", MEMBERS),
+            "generation": lambda: generation("copy"),
+            "generation-keep": lambda: generation("keep"),
+            "halfcheetah": lambda: halfcheetah("td3"),
+            "halfcheetah-sac": lambda: halfcheetah("sac"),
+            "brax": brax,
+        }
+        | {f"insert-{rows}": partial(insert, rows) for rows in (10_000, 100_000, 1_000_000)}
+    )
