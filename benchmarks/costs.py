@@ -1,6 +1,6 @@
 """What covey costs besides the matrix products of a learner: every agent's updates, replay, memory, compilation.
 
-    python -m benchmarks.costs [--only agents replay memory start] [--rounds 5]
+    python -m benchmarks.costs [--only products agents replay memory start] [--rounds 5]
 
 The work is HalfCheetah's, as in benchmarks/learner.py. Times are the best of the rounds, all in turns.
 """
@@ -32,6 +32,23 @@ from covey.types import Array
 CAPACITIES = (10_000, 100_000, 1_000_000)
 ROWS = 20_000
 """Written, and draws made, in one program."""
+
+
+def products() -> None:
+    """Matrix products as XLA spreads each over all cores, and by processes that have a core each."""
+    code = "import os, sys; os.sched_setaffinity(0, eval(sys.argv[1]))\n"
+    code += "from benchmarks.learner import CHAIN, product_chain, seconds\n"
+    code += "chain = product_chain(); chain()\n"
+    code += "print(CHAIN * 2 * 256**3 / min(seconds(chain) for _ in range(30)) / 1e9)\n"
+
+    def measured(*sets: set[int]) -> list[float]:
+        commands = [[sys.executable, "-c", code, repr(cores)] for cores in sets]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+        return [float(one.communicate()[0]) for one in running]
+
+    cores = os.sched_getaffinity(0)
+    together, apart = measured(cores)[0], sum(measured(*({core} for core in cores)))
+    print(f"each on {len(cores)} cores: {together:.0f} GFLOP/s; one core each: {apart:.0f} GFLOP/s together")
 
 
 def every_agent(rounds: int) -> None:
@@ -121,11 +138,12 @@ def start() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("agents", "replay", "memory", "start")
+    parts = ("products", "agents", "replay", "memory", "start")
     parser.add_argument("--only", nargs="+", default=parts, choices=parts)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     runs = {
+        "products": products,
         "agents": lambda: every_agent(options.rounds),
         "replay": lambda: replays(options.rounds),
         "memory": memory,

@@ -25,7 +25,7 @@ from covey.run.config import default_config
 from covey.training.device import DeviceLoop
 from covey.training.precision import in_precision
 from covey.training.schedule import constant
-from covey.training.trainer import make_trainer
+from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array
 
 CHAIN = 400
@@ -71,18 +71,19 @@ def learner(
     agent: dict[str, Any] | None = None,
     precision: str = "float32",
     devices: int = 1,
+    change: Callable[[Trainer], Trainer] = lambda trainer: trainer,
 ) -> tuple[Callable[[], Any], int]:
-    """A training program, warmed up and compiled, and the updates of one call of it."""
+    """A training program, warmed up and compiled, and the updates of one call of it, about 200."""
     entry = agents.entry(name)
     env = Described(Noise()) if entry.skills else Noise()
     config = default_config(name, agent=agent or {}).agent
     made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
-    trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)
+    trainer = change(make_trainer(made, env, constant(entry.hyper()), capacity=100_000))
     loop = DeviceLoop(trainer, members, axis, devices)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
-    state[0] = loop.advance(state[0], jnp.int32(10), warmup=True)
-    blocks = max(1, 2 // members)
+    state[0] = loop.advance(state[0], jnp.int32(1000 // trainer.block_steps), warmup=True)
+    blocks = max(1, 200 // trainer.block_steps // members)
 
     def run() -> Any:
         state[0] = loop.advance(state[0], jnp.int32(blocks), warmup=False)

@@ -42,6 +42,8 @@ INSERT = ("QDax", "SB3")
 WORKLOADS = {
     "td3": Workload("TD3 learner", "updates/s", ("QDax", "SBX", "SB3", "prt-rl"), LEARNER, flops("td3", 256) / 1e9),
     "sac": Workload("SAC learner", "updates/s", ("QDax", "SBX", "SB3"), LEARNER, flops("sac", 256) / 1e9),
+    "td3-bfloat16": Workload("TD3 learner, covey in bfloat16", "updates/s", ("QDax", "SBX", "SB3"), {}),
+    "sac-bfloat16": Workload("SAC learner, covey in bfloat16", "updates/s", ("QDax", "SBX", "SB3"), {}),
     "td3-8": Workload("8 TD3 members", "updates/s", ("QDax",), {"QDax": 1.5}, flops("td3", 256) / 1e9),
     "sac-8": Workload("8 SAC members", "updates/s", ("QDax",), {"QDax": 1.5}, flops("sac", 256) / 1e9),
     "generation": Workload("PBT generation, 2 of 8 copied with 100,000 rows each", "per s", ("QDax",), {}),
@@ -101,7 +103,8 @@ def compare(name: str, peers: str, rounds: int, out: Path) -> dict[str, Any]:
     here, rates, failed, versions = {}, {}, {}, {}
     for library, python in asked.items():
         log = out / f"{name}-{library}.log"
-        one = Participant(library, LIMIT if library == LIMIT else name, python, log)
+        work = {LIMIT: LIMIT, "covey": name}.get(library, name.removesuffix("-bfloat16"))
+        one = Participant(library, work, python, log)
         told = one.hear()
         if "failed" in told:
             one.close()

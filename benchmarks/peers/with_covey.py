@@ -46,10 +46,10 @@ def limit() -> Work:
     return Work(lambda: jax.block_until_ready(chain()), CHAIN)
 
 
-def learning(name: str, members: int = 1, options: dict[str, Any] | None = None) -> Work:
+def learning(name: str, members: int = 1, options: dict[str, Any] | None = None, precision: str = "float32") -> Work:
     if members > 1:
         jax.config.update("jax_num_cpu_devices", 2)
-    run, updates = learner(name, members, "map", options, devices=2 if members > 1 else 1)
+    run, updates = learner(name, members, "map", options, precision, devices=2 if members > 1 else 1)
     return Work(lambda: jax.block_until_ready(run()), updates)
 
 
@@ -123,6 +123,8 @@ if __name__ == "__main__":
             "limit": limit,
             "td3": lambda: learning("td3"),
             "sac": lambda: learning("sac"),
+            "td3-bfloat16": lambda: learning("td3", precision="bfloat16"),
+            "sac-bfloat16": lambda: learning("sac", precision="bfloat16"),
             "dads": dads,
             "td3-8": lambda: learning("td3", MEMBERS),
             "sac-8": lambda: learning("sac", MEMBERS),

@@ -1,0 +1,109 @@
+"""What a population would cost on graphics cards that nobody here has: arithmetic on measured bytes and operations.
+
+    python -m benchmarks.scaling [--agent td3] [--members 64] [--cards 1] [--capacity 1000000] ...
+
+Measured, by XLA's own accounts of the compiled update: its floating-point operations, the bytes it reads and writes,
+and the bytes that a member keeps. Assumed: the card's figures, and the shares of them that are reached.
+docs/scaling.md explains the result.
+"""
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.noise import ACTION, BATCH, OBS, Noise
+from covey import agents
+from covey.run.config import default_config
+from covey.training.schedule import constant
+from covey.training.trainer import make_trainer
+from covey.types import Step
+
+
+@dataclass(frozen=True)
+class Card:
+    """An A100 of 80 GB, by its data sheet, and what is assumed to be reached of it."""
+
+    memory: float = 80e9
+    flops: float = 19.5e12
+    """float32, without tensor cores."""
+    bandwidth: float = 2.04e12
+    reached: float = 0.5
+    """Of operations and of bandwidth, by batched products of 256 x 256 x 256."""
+    launch: float = 4e-6
+    """Seconds for each kernel."""
+    host_link: float = 25e9
+    network: float = 25e9
+    """Bytes per second to the host, and from one process to another."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One call of a member's `update`, as XLA accounts for it, divided by the gradient updates that it makes."""
+
+    flops: float
+    traffic: float
+    kernels: int
+    state: int
+    row: int
+
+
+def account(name: str) -> Update:
+    entry, env = agents.entry(name), Noise()
+    agent = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
+    trainer = make_trainer(agent, env, constant(entry.hyper()), capacity=1000)
+    hyper = jax.tree.map(jnp.float32, entry.hyper())
+    state = agent.init(hyper, jax.random.key(0))
+    rows = agent.plan.batch_size, agent.plan.window
+    flat = jnp.zeros(rows)
+    batch = Step(jnp.zeros((*rows, OBS)), jnp.zeros((*rows, ACTION)), flat, flat, jnp.zeros((*rows, OBS)), flat + 1, {})
+    compiled = jax.jit(agent.update).lower(state, hyper, batch, jax.random.key(0)).compile()
+    costs: Any = compiled.cost_analysis()
+    kernels = sum(" fusion(" in line or " dot(" in line for line in (compiled.as_text() or "").splitlines())
+    held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    each = agent.plan.updates
+    return Update(
+        costs["flops"] / each, costs["bytes accessed"] / each, kernels // each, held, trainer.replay.width * 4
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agent", default="td3", choices=["td3", "sac"])
+    parser.add_argument("--members", type=int, default=64)
+    parser.add_argument("--cards", type=int, default=1)
+    parser.add_argument("--capacity", type=int, default=1_000_000)
+    parser.add_argument("--replaced", type=float, default=0.25)
+    parser.add_argument("--generation", type=int, default=10_000, help="updates between generations")
+    options = parser.parse_args()
+    card, one = Card(), account(options.agent)
+    here = options.members / options.cards
+    print(f"{options.agent}, batch {BATCH}, measured for one member and update: {one.flops / 1e6:.0f} MFLOP, "
+          f"{one.traffic / 1e6:.1f} MB moved, {one.kernels} kernels; {one.state / 1e6:.2f} MB of state, "
+          f"{one.row} bytes for a step in replay")  # fmt: skip
+    memory = here * (one.state + options.capacity * one.row)
+    products = here * one.flops / (card.flops * card.reached)
+    moved = here * one.traffic / (card.bandwidth * card.reached)
+    launches = one.kernels * card.launch
+    step = max(products, moved) + launches
+    print(f"{here:g} members on a card of {card.memory / 1e9:.0f} GB: {memory / 1e9:.1f} GB with "
+          f"{options.capacity:,} steps each")  # fmt: skip
+    print(f"an update of all of them: products {1e3 * products:.2f} ms, memory {1e3 * moved:.2f} ms, launches "
+          f"{1e3 * launches:.2f} ms; together {1e3 * step:.2f} ms, {here / step:,.0f} updates/s on a card, "
+          f"{options.members / step:,.0f} on all")  # fmt: skip
+    donors = options.replaced * options.members
+    sent = donors * one.state
+    host = here * one.state * 2 / card.host_link
+    network = sent / card.network if options.cards > 1 else 0.0
+    exchange = host + network
+    every = options.generation * step
+    print(f"a generation: {sent / 1e6:,.0f} MB of weights reach every process ({1e3 * network:.0f} ms), members to the "
+          f"host and back {1e3 * host:.0f} ms; every {every:.0f} s, so {exchange / every:.2%} of the time")  # fmt: skip
+    print(f"with --pbt.replay copy: {donors * options.capacity * one.row / 1e9:,.1f} GB to every process, "
+          f"{donors * options.capacity * one.row / card.network:,.0f} s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
