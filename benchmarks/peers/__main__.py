@@ -90,7 +90,7 @@ class Participant:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
         self.log.close()
 
 

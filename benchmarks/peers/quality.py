@@ -56,7 +56,7 @@ def race(command: list[str], environment: dict[str, str] | None = None) -> tuple
         return float("inf"), MOST
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def races(peers: str, agent: str, seeds: int) -> None:
