@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.costs import ROWS, writing
 from benchmarks.host import course, trainer
 from benchmarks.learner import CHAIN, learner, product_chain
 from benchmarks.noise import Noise
@@ -25,7 +25,7 @@ from benchmarks.peers.work import (
 )
 from covey import agents, envs, register_env
 from covey.population.evolve import PBT, Standing
-from covey.replay import Record, Replay, ReplayState
+from covey.replay import Replay
 from covey.run.cache import use_cache
 from covey.run.config import default_config
 from covey.run.evolving import Breeding
@@ -37,7 +37,6 @@ from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
-from covey.types import Array
 
 
 def limit() -> Work:
@@ -81,23 +80,13 @@ def generation(replay: str) -> Work:
 
 
 def insert(capacity: int) -> Work:
-    replay, inserts = Replay(capacity, 1, OBS, ACTION), 20_000
-
-    @partial(jax.jit, donate_argnums=0)
-    def many(state: ReplayState) -> ReplayState:
-        def one(i: Array, state: ReplayState) -> ReplayState:
-            number = jnp.full((1, 1), i, jnp.float32)
-            record = Record(jnp.full((1, 1, OBS), number), jnp.full((1, 1, ACTION), number), number, number, number, {})
-            return replay.add(state, record)
-
-        return jax.lax.fori_loop(0, inserts, one, state)
-
-    held = [replay.init(1)]
+    replay = Replay(capacity, 1, OBS, ACTION)
+    write, held = writing(replay), [replay.init(1)]
 
     def run() -> None:
-        held[0] = jax.block_until_ready(many(held[0]))
+        held[0] = jax.block_until_ready(write(held[0]))
 
-    return Work(run, inserts)
+    return Work(run, ROWS)
 
 
 def halfcheetah(agent: str) -> Work:
