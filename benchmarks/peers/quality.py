@@ -1,6 +1,6 @@
 """What is learned in the same number of steps, beside how fast: covey, SBX and Stable-Baselines3 on one task.
 
-    python -m benchmarks.peers.quality --peers .venv-peers/bin/python [--task HalfCheetah-v5] [--steps 10000] ...
+    python -m benchmarks.peers.quality --peers .venv-peers/bin/python [--task HalfCheetah-v5] [--steps 20000] ...
     python -m benchmarks.peers.quality --peers .venv-peers/bin/python --race   # to -200 on Pendulum-v1
 
 All have 256 x 256 networks, batches of 256, Adam at 3e-4, the same warm-up and an update per step; what they
@@ -8,7 +8,6 @@ start their networks with and how they explore is their own. A return is the mea
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
@@ -16,29 +15,72 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import covey
+from covey.run.stats import mean_interval
 
 WARMUP, EVERY, GOAL, MOST = 1000, 500, -200.0, 15_000
+Curves = np.ndarray
+"""Returns [points, seeds]."""
 STABLE = "benchmarks.peers.with_stable_baselines"
 
 
-def of_covey(task: str, agent: str, steps: int, seeds: int) -> list[float]:
-    changes = {"steps": steps, "warmup": WARMUP, "evaluations": 1, "episodes": 10, "seeds": seeds, "preset": False}
+def of_covey(task: str, algorithm: str, steps: int, points: int, seeds: int, **changes: Any) -> Curves:
+    changes |= {
+        "steps": steps,
+        "warmup": WARMUP,
+        "evaluations": points,
+        "episodes": 10,
+        "seeds": seeds,
+        "preset": False,
+    }
     with tempfile.TemporaryDirectory() as folder:
-        run = covey.train(agent, env=f"gymnasium:{task}", out=Path(folder) / "run", quiet=True, **changes)
-        return [float(x) for x in run.metrics()["eval/return"]["value"][-seeds:]]
+        run = covey.train(algorithm, env=f"gymnasium:{task}", out=Path(folder) / "run", quiet=True, **changes)
+        returns = run.metrics()["eval/return"]["value"]
+        return np.asarray(returns, float).reshape(-1, seeds)[-points:]
 
 
-def of_peer(python: str, library: str, task: str, agent: str, steps: int, seeds: int) -> list[float]:
-    found = []
-    for seed in range(seeds):
-        numbers = [str(x) for x in (seed, steps, steps, WARMUP)]
+def of_peer(python: str, library: str, task: str, agent: str, steps: int, points: int, seeds: int) -> Curves:
+    """Its seeds side by side, a core each: alone, one would not use them both."""
+
+    def of_seed(seed: int) -> list[float]:
+        numbers = [str(x) for x in (seed, steps, steps // points, WARMUP)]
         command = [python, "-m", STABLE, "curve", library, task, agent, *numbers]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found.append(float(re.findall(r"return (-?[\d.]+)", said)[-1]))
-    return found
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+        said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        return [float(x) for x in re.findall(r"return (-?[\d.]+)", said)]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return np.array(list(pool.map(of_seed, range(seeds)))).T
+
+
+def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> None:
+    """A row for each library as it is done: the mean of the seeds at each point, and its 95 % interval."""
+    work = task, agent, steps, points, seeds
+    print(
+        f"| {agent} on {task}, {seeds} seeds | " + " | ".join(f"{steps // points * (i + 1):,}" for i in range(points))
+    )
+    print("|---" * (points + 1) + "|")
+    found = {
+        "covey": lambda: of_covey(*work),
+        "covey, `--no-overlap`": lambda: of_covey(*work, overlap=False),
+        "covey, `--agent.target-every-step`": lambda: of_covey(*work, agent={"target_every_step": True}),
+        "SBX": lambda: of_peer(peers, "sbx", *work),
+        "SB3": lambda: of_peer(peers, "sb3", *work),
+    }
+    if agent != "td3":  # the others' targets always move so
+        del found["covey, `--agent.target-every-step`"]
+    for name, measure in found.items():
+        if only and name not in only:
+            continue
+        centres = [mean_interval(returns) for returns in measure()]
+        cells = [f"{x.centre:,.0f} ({x.low:,.0f} to {x.high:,.0f})" for x in centres]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def race(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
@@ -95,22 +137,17 @@ def main() -> None:
     parser.add_argument("--peers", required=True)
     parser.add_argument("--task", default="HalfCheetah-v5")
     parser.add_argument("--agents", nargs="+", default=["td3", "sac"])
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--points", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[], help="rows of the table")
     parser.add_argument("--race", action="store_true")
     options = parser.parse_args()
     for agent in options.agents:
         if options.race:
             races(options.peers, agent, options.seeds)
             continue
-        task = options.task, agent, options.steps, options.seeds
-        found = {"covey": of_covey(*task)}
-        found |= {name: of_peer(options.peers, name.lower(), *task) for name in ("SBX", "SB3")}
-        for name, returns in found.items():
-            spread = statistics.stdev(returns) if len(returns) > 1 else 0.0
-            mean = statistics.mean(returns)
-            what = f"{agent} on {options.task}, {options.steps:,} steps"
-            print(f"{what}: {name} {mean:,.0f} ± {spread:,.0f} {json.dumps(returns)}", flush=True)
+        curves(options.peers, options.task, agent, options.steps, options.points, options.seeds, options.only)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Their resets are next-step resets like Gymnasium's. Their state can't be had, so episodes begin anew when a run goes on.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,24 +52,12 @@ def make(name: str) -> EnvPoolEnv:
     from gymnasium import spaces
 
     made = envpool.make_spec(name)
-    box = made.gymnasium_action_space
-    require(
-        isinstance(box, spaces.Box) and box.dtype.kind == "f",
-        f"envpool:{name} has the actions {box}. covey's agents act in a box of real numbers: choose the environment's "
-        "continuous version.",
-    )
-    require(
-        bool(np.isfinite(box.low).all() and np.isfinite(box.high).all()),
-        f"envpool:{name} has the actions {box}, without finite limits, so that [-1, 1] can't be rescaled to them.",
-    )
     return EnvPoolEnv(
         name,
         EnvSpec(
             obs_size=spaces.flatdim(made.gymnasium_observation_space),
-            action_size=math.prod(box.shape),
             episode_length=made.config.max_episode_steps,
-            action_low=tuple(float(x) for x in box.low.ravel()),
-            action_high=tuple(float(x) for x in box.high.ravel()),
+            **gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}"),
         ),
     )
 

@@ -117,20 +117,28 @@ def _made(factory: Callable[..., Any], name: str) -> Any:
         raise CoveyError(f"gymnasium:{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
 
 
-def _spec(env: Any, name: str) -> EnvSpec:
+def action_box(box: Any, name: str) -> dict[str, Any]:
+    """The size and the limits of an action space, as a spec has them; an error where it is no box that has them."""
     from gymnasium import spaces
 
-    box, shown = env.action_space, env.observation_space
     require(
         isinstance(box, spaces.Box) and box.dtype.kind == "f",
-        f"gymnasium:{name} has the actions {box}. covey's agents act in a box of real numbers (spaces.Box of float32): "
+        f"{name} has the actions {box}. covey's agents act in a box of real numbers (spaces.Box of float32): "
         "choose the environment's continuous version.",
     )
     require(
         bool(np.isfinite(box.low).all() and np.isfinite(box.high).all()),
-        f"gymnasium:{name} has the actions {box}, without finite limits, so that [-1, 1] can't be rescaled to them. "
+        f"{name} has the actions {box}, without finite limits, so that [-1, 1] can't be rescaled to them. "
         "Give the box a low and a high, for example with gymnasium.wrappers.RescaleAction's inner environment.",
     )
+    limits = {"action_low": box.low, "action_high": box.high}
+    return {"action_size": math.prod(box.shape)} | {k: tuple(map(float, x.ravel())) for k, x in limits.items()}
+
+
+def _spec(env: Any, name: str) -> EnvSpec:
+    from gymnasium import spaces
+
+    shown = env.observation_space
     try:
         size = spaces.flatdim(shown)
     except (ValueError, NotImplementedError):
@@ -140,10 +148,8 @@ def _spec(env: Any, name: str) -> EnvSpec:
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(
         obs_size=size,
-        action_size=math.prod(box.shape),
         episode_length=limit or UNLIMITED,
-        action_low=tuple(float(x) for x in box.low.ravel()),
-        action_high=tuple(float(x) for x in box.high.ravel()),
+        **action_box(env.action_space, f"gymnasium:{name}"),
         frames_per_second=float(env.metadata.get("render_fps") or 30.0),
     )
 

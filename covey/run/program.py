@@ -179,28 +179,12 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     config.check()
     env: Any = envs.make(config.env)
     entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
-    require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
-    require(
-        not on_host or config.devices <= 1,
-        f"--devices {config.devices}: members whose environments run on the host, as {config.env} does, share one.",
-    )
     if on_host:
         second_device()
-    replay = config.pbt.replay if config.pbt else "keep"
-    shared = replay == "share"
     members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
     devices = 1 if on_host else _devices(config, members)
-    require(
-        not shared or devices * crew.count == 1,
-        "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
-    )
-    require(
-        config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
-    )
-    require(
-        config.islands == 1 or replay == "keep",
-        f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
-    )
+    shared = config.pbt is not None and config.pbt.replay == "share"
+    _check_places(config, on_host, devices, crew)
     env = Described(env) if entry.skills else env  # type: ignore[arg-type]
     made = entry.make(config.agent, env.spec)
     agent = in_precision(made, config.precision)
@@ -244,6 +228,27 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
         trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
     return program
+
+
+def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew: Crew) -> None:
+    """Raises a CoveyError where environments, members and their data can't be where the configuration wants them."""
+    replay = config.pbt.replay if config.pbt else "keep"
+    require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
+    require(
+        not on_host or config.devices <= 1,
+        f"--devices {config.devices}: members whose environments run on the host, as {config.env} does, share one.",
+    )
+    require(
+        replay != "share" or devices * crew.count == 1,
+        "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
+    )
+    require(
+        config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
+    )
+    require(
+        config.islands == 1 or replay == "keep",
+        f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
+    )
 
 
 def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, total: int) -> tuple[int, ...]:
