@@ -52,14 +52,9 @@ def make(name: str) -> EnvPoolEnv:
     from gymnasium import spaces
 
     made = envpool.make_spec(name)
-    return EnvPoolEnv(
-        name,
-        EnvSpec(
-            obs_size=spaces.flatdim(made.gymnasium_observation_space),
-            episode_length=made.config.max_episode_steps,
-            **gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}"),
-        ),
-    )
+    box = gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}")
+    size = spaces.flatdim(made.gymnasium_observation_space)
+    return EnvPoolEnv(name, EnvSpec(obs_size=size, episode_length=made.config.max_episode_steps, **box))
 
 
 def _envpool() -> Any:

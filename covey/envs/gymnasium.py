@@ -138,7 +138,7 @@ def action_box(box: Any, name: str) -> dict[str, Any]:
 def _spec(env: Any, name: str) -> EnvSpec:
     from gymnasium import spaces
 
-    shown = env.observation_space
+    box, shown = action_box(env.action_space, f"gymnasium:{name}"), env.observation_space
     try:
         size = spaces.flatdim(shown)
     except (ValueError, NotImplementedError):
@@ -149,8 +149,8 @@ def _spec(env: Any, name: str) -> EnvSpec:
     return EnvSpec(
         obs_size=size,
         episode_length=limit or UNLIMITED,
-        **action_box(env.action_space, f"gymnasium:{name}"),
         frames_per_second=float(env.metadata.get("render_fps") or 30.0),
+        **box,
     )
 
 

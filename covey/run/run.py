@@ -16,9 +16,10 @@ from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig
 from covey.run.fit import BEST, REPLAY, WRITTEN
 from covey.run.folder import RunFolder
+from covey.run.lineage import read_lineage
 from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
 from covey.run.plots import plot_curves, plot_episode
-from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage, read_lineage
+from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.replay_file import write_replay
 from covey.run.sinks import finite, read_metrics

@@ -10,20 +10,18 @@ import pytest
 from PIL import Image
 
 from covey.errors import CoveyError
+from covey.run.lineage import Lineage, read_lineage, winner_path
 from covey.run.plots import COLOURS, MARKED, in_short
 from covey.run.population_plots import (
     WINNER,
-    Lineage,
     fitness_limits,
     held,
     plot_fitness,
     plot_hypers,
     plot_lineage,
     reached_fitness,
-    read_lineage,
     readable,
     robust_limits,
-    winner_path,
 )
 
 RANGES = {
