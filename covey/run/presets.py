@@ -17,6 +17,8 @@ _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02
 # Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
 _TORSO = {"hidden": [64, 64]}
 _FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0001") | {"tau": 0.02}
+_ANT_TORSO = {"hidden": [128, 128]}
+_ANT_RATE = "exponential:0.001:0.0001"
 _FALLING_FAR = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.002:0.0001")
 
 # A reward of 100 at the end of a long way, and observations of very different widths.
@@ -64,6 +66,27 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "hyper": {
             "sac": _FALLING_FAR | {"tau": 0.01, "target_entropy": -3.0},
             "dynamics_lr": "exponential:0.002:0.0003",
+        },
+    },
+    # The rewards of skills that hardly move yet are small beside the entropy's: ten times, as Google's DADS has it.
+    ("dads", "brax:ant_omni"): {
+        "steps": 1_200_000,
+        "envs": 16,
+        "warmup": 5_000,
+        "updates_per_step": 0.25,
+        "capacity": 50_000,
+        "evaluations": 12,
+        "agent": {
+            "sac": {
+                "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO},
+                "normalise": {"observations": True},
+            },
+            "dynamics": _ANT_TORSO,
+        },
+        "hyper": {
+            "sac": dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), _ANT_RATE)
+            | {"temperature": 0.1, "reward_scale": 10.0},
+            "dynamics_lr": _ANT_RATE,
         },
     },
     **{key: preset.options for key, preset in PUBLISHED.items()},

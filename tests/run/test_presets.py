@@ -9,13 +9,14 @@ import pytest
 import covey
 from covey import agents, envs
 from covey.cli import main
+from covey.envs import brax
 from covey.run.config import default_config
 from covey.run.presets import PRESETS, describe, preset_config
 from covey.run.program import build
 from covey.run.published import PUBLISHED
 from tests.runs import FLAGS
 
-PUBLISHED_ENVS = {env for _, env in PUBLISHED}
+KNOWN = {env for _, env in PUBLISHED} | set(envs.ENVS) | {f"brax:{name}" for name in brax.names()}
 PRESET = {"warmup": 300, "hyper": {"actor_lr": 1e-3, "tau": 0.01}, "agent": {"networks": {"critic": {"hidden": [9]}}}}
 
 
@@ -30,7 +31,7 @@ def saved(out: Path) -> dict:
 
 @pytest.mark.parametrize(("algorithm", "env"), PRESETS)
 def test_every_preset_makes_a_program(algorithm: str, env: str):
-    assert algorithm in agents.REGISTRY and env in PUBLISHED_ENVS | set(envs.ENVS)
+    assert algorithm in agents.REGISTRY and env in KNOWN
     config = preset_config(algorithm, env=env)
     if ":" not in env or env.endswith("Hopper-v5"):
         build(dataclasses.replace(config.resolved(), capacity=5000))
