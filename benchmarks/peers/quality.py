@@ -52,7 +52,7 @@ def of_peer(python: str, library: str, task: str, agent: str, steps: int, points
         numbers = [str(x) for x in (seed, steps, steps // points, WARMUP)]
         command = [python, "-m", STABLE, "curve", library, task, agent, *numbers]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-        said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
         return [float(x) for x in re.findall(r"return (-?[\d.]+)", said)]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -62,25 +62,17 @@ def of_peer(python: str, library: str, task: str, agent: str, steps: int, points
 def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> None:
     """A row for each library as it is done: the mean of the seeds at each point, and its 95 % interval."""
     work = task, agent, steps, points, seeds
-    print(
-        f"| {agent} on {task}, {seeds} seeds | " + " | ".join(f"{steps // points * (i + 1):,}" for i in range(points))
-    )
-    print("|---" * (points + 1) + "|")
-    found = {
-        "covey": lambda: of_covey(*work),
-        "covey, `--no-overlap`": lambda: of_covey(*work, overlap=False),
-        "covey, `--agent.target-every-step`": lambda: of_covey(*work, agent={"target_every_step": True}),
-        "SBX": lambda: of_peer(peers, "sbx", *work),
-        "SB3": lambda: of_peer(peers, "sb3", *work),
-    }
-    if agent != "td3":  # the others' targets always move so
-        del found["covey, `--agent.target-every-step`"]
-    for name, measure in found.items():
-        if only and name not in only:
-            continue
-        centres = [mean_interval(returns) for returns in measure()]
-        cells = [f"{x.centre:,.0f} ({x.low:,.0f} to {x.high:,.0f})" for x in centres]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    rows = {"covey": lambda: of_covey(*work), "covey, --no-overlap": lambda: of_covey(*work, overlap=False)}
+    if agent == "td3":  # SAC's targets always move so
+        name = "covey, --agent.target-every-step"
+        rows[name] = lambda: of_covey(*work, agent={"target_every_step": True})
+    rows |= {name: lambda name=name: of_peer(peers, name.lower(), *work) for name in ("SBX", "SB3")}
+    print(f"| {agent} on {task}, {seeds} seeds |", *[f"{steps // points * (i + 1):,} |" for i in range(points)])
+    print("|---" * (points + 1) + "|", flush=True)
+    for name, measure in rows.items():
+        if not only or name in only:
+            centres = [mean_interval(returns) for returns in measure()]
+            print(f"| {name} |", *[f"{x.centre:,.0f} ({x.low:,.0f} to {x.high:,.0f}) |" for x in centres], flush=True)
 
 
 def race(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
