@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from covey.population.crew import LostError, pack, row, unpack
+from covey.population.crew import LostError, pack, rows, unpack
 from covey.population.evolve import Standing, ranked
 
 
@@ -101,7 +101,7 @@ class Island:
         mine = self._notes(own)
         first = self.own(len(own.fitness)).start
         offered = [int(slot) + first for slot in ranked(own)[: self.donors]]
-        weights = {m: pack(_rows(agents, [m - first]))[0] for m in offered}
+        weights = {m: pack(rows(agents, [m - first]))[0] for m in offered}
         self.post.publish({m: note._replace(weights=weights.get(m)) for m, note in mine.items()})
         self._known.update(self.post.read())
         self._known.update(mine)
@@ -109,9 +109,9 @@ class Island:
 
     def fetch(self, tree: Any, members: list[int]) -> Any:
         own = self.own(len(jax.tree.leaves(tree)[0]))
-        like = _rows(tree, [0])
-        parts = [_rows(tree, [m - own.start]) if m in own else self._collect(m, like) for m in members]
-        return jax.tree.map(lambda *rows: np.concatenate(rows), *parts)
+        like = rows(tree, [0])
+        parts = [rows(tree, [m - own.start]) if m in own else self._collect(m, like) for m in members]
+        return jax.tree.map(lambda *own: np.concatenate(own), *parts)
 
     def _notes(self, own: Standing) -> dict[int, Note]:
         """This island's members by their numbers."""
@@ -141,7 +141,3 @@ class Island:
             self.post.tell(f"The weights of member {member} are lost: it can't be copied.")
             raise LostError(member)
         return unpack(found[None], like)
-
-
-def _rows(tree: Any, slots: list[int]) -> Any:
-    return jax.tree.map(lambda x: np.stack([row(x, slot) for slot in slots]), tree)

@@ -92,22 +92,19 @@ class Breeding:
 
     def _carry_out(self, population: Population, heirs: list[Heir], legacy: Legacy) -> Population:
         """This process's members with what they inherit."""
-        loop, members, (donors, weights, data) = self.program.loop, population.members, legacy
-        agent = jax.tree.map(np.array, members.agent)
-        hyper = {name: np.array(x) for name, x in named(members.hyper).items()}
+        loop, old, (donors, weights, data) = self.program.loop, population.members.hyper, legacy
+        hyper = {name: np.array(x) for name, x in named(old).items()}
         failed = np.zeros(loop.members, bool)
         for slot, member in enumerate(self.program.members):
             heir = heirs[member]
             if heir.parent == member:
                 continue
-            place_, failed[slot] = donors.index(heir.parent), heir.reason == "failed"
-            jax.tree.map(lambda mine, theirs, s=slot, d=place_: mine.__setitem__(s, theirs[d]), agent, weights)
+            donor, failed[slot] = donors.index(heir.parent), heir.reason == "failed"
+            population = loop.put(population, slot, *jax.tree.map(lambda x, d=donor: x[d], (weights, data)))
             for name, value in heir.hyper.items():
                 hyper[name][slot] = value
-            if data is not None:
-                population = loop.put(population, data[place_], np.arange(loop.members) == slot)
-        agent, hyper = place((agent, renamed(members.hyper, hyper)), loop.devices, SPLIT)
-        population = population._replace(members=population.members._replace(agent=agent, hyper=hyper))
+        changed = place(renamed(old, hyper), loop.devices, SPLIT)
+        population = population._replace(members=population.members._replace(hyper=changed))
         if failed.any():
             population = loop.restart(population, failed)
         return population

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.replay import ReplayState
 from covey.training.member import Population, where
@@ -65,9 +66,11 @@ class DeviceLoop:
         """The replay of the chosen members [P] forgets what was not finite."""
         return spread(self._cleanse, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
 
-    def put(self, population: Population, data: Any, chosen: Any) -> Population:
-        """The population with data [rows, N, width] as the replay of the chosen members [P]."""
-        return spread(self._put, self.devices, (LAYOUT, WHOLE, SPLIT), LAYOUT)(population, data, chosen)
+    def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
+        """The population with another agent as a member's and, if they are given, with other data [rows, N, width]."""
+        chosen = np.arange(self.members) == member
+        own = spread(self._put, self.devices, (LAYOUT, SPLIT, WHOLE, WHOLE), LAYOUT)
+        return own(population, chosen, agent, data)
 
     @partial(jax.jit, static_argnames="self")
     def _init(self, hypers: Any, keys: Key) -> Population:
@@ -92,10 +95,20 @@ class DeviceLoop:
         return population._replace(replay=population.replay._replace(data=data))
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
-    def _put(self, population: Population, data: Array, chosen: Array) -> Population:
-        held = population.replay.data
-        held = jnp.where(chosen[:, None, None, None], data[None], held)
-        return population._replace(replay=population.replay._replace(data=held))
+    def _put(self, population: Population, chosen: Array, agent: Any, data: Array | None) -> Population:
+        """One row written in place, on the device that has the member."""
+        slot = jnp.argmax(chosen)
+
+        def put(held: Any) -> Any:
+            return jax.tree.map(
+                lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new, slot, 0), held, (agent, data)
+            )
+
+        members, replay = population.members, population.replay
+        held = (members.agent, None if data is None else replay.data)
+        own, rows = jax.lax.cond(jnp.any(chosen), put, lambda held: held, held)
+        replay = replay if data is None else replay._replace(data=rows)
+        return population._replace(members=members._replace(agent=own), replay=replay)
 
     @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="population")
     def _advance(self, population: Population, blocks: Array, warmup: bool) -> Population:

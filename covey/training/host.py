@@ -66,9 +66,9 @@ class HostLoop:
         """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
         return self._plain.load(population, data)
 
-    def put(self, population: Population, data: Any, chosen: Any) -> Population:
-        """The population with data [rows, N, width] as the replay of the chosen members [P]."""
-        return self._plain.put(population, data, chosen)
+    def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
+        """The population with another agent as a member's and, if they are given, with other data [rows, N, width]."""
+        return self._plain.put(population, member, agent, data)
 
     def restart(self, population: Population, failed: Any) -> Population:
         """The replay of members that have failed [P] forgets what was not finite; everybody's episodes begin anew."""

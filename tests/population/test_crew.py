@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.population.crew import Alone, pack, row, unpack
+from covey.population.crew import Alone, pack, rows, unpack
 from covey.training.spread import SPLIT, place
 
 
@@ -28,5 +28,6 @@ def test_a_row_lies_on_one_device():
     x = place(jnp.arange(12.0).reshape(4, 3), 2, SPLIT)
     assert len(x.devices()) == 2
     for i in range(4):
-        np.testing.assert_array_equal(row(x, i), [3 * i, 3 * i + 1, 3 * i + 2])
+        np.testing.assert_array_equal(rows(x, [i]), [[3 * i, 3 * i + 1, 3 * i + 2]])
+    np.testing.assert_array_equal(rows(np.asarray(x), [2]), [[6, 7, 8]])
     np.testing.assert_array_equal(Alone().fetch({"x": x}, [3, 1])["x"], np.asarray(x)[[3, 1]])
