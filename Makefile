@@ -7,13 +7,17 @@ PEERS := .venv-peers
 PEERS_VERSIONS ?= -c constraints.txt
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: run test test-ray lint format bench bench-peers clean
+.PHONY: run test test-envpool test-ray lint format bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
 
 test: lint  ## the whole test suite, as CI runs it
 	$(BIN)/pytest -n $(CORES) --dist loadfile
+
+test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpool`, 800 MB
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envpool]'
+	$(BIN)/pytest tests/envs/test_envpool.py
 
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'

@@ -1,4 +1,4 @@
-"""The adapter to EnvPool, where it is installed (covey[envpool], 800 MB, is not among the tests' packages)."""
+"""The adapter to EnvPool, where it is installed: `make test-envpool`, as CI does, brings its 800 MB."""
 
 from importlib.util import find_spec
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from covey import envs
+from covey.cli import main
 from covey.errors import CoveyError
 from covey.run.config import default_config
 
@@ -51,6 +52,12 @@ def test_the_stream_and_its_resets():
         batch.close()
         runs.append(np.stack(steps))
     np.testing.assert_array_equal(*runs)
+
+
+@installed
+def test_the_contract(capsys: pytest.CaptureFixture[str]):
+    assert main(["check-env", "envpool:Hopper-v5"]) == 0
+    assert "ok    the same seed, the same episode" in capsys.readouterr().out
 
 
 @installed
