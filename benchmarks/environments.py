@@ -1,4 +1,7 @@
-"""How fast environments step, and what drawing a start state costs: python -m benchmarks.environments brax:ant ..."""
+"""How fast environments step: python -m benchmarks.environments brax:ant gymnasium:HalfCheetah-v5 ...
+
+Of compiled ones also what drawing a start state costs; of those on the host, what worker processes bring.
+"""
 
 import sys
 import time
@@ -7,13 +10,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey import envs
-from covey.envs import Env
+from covey.envs import Env, HostEnv
 from covey.run.cache import hushed, use_cache
 
 COUNT, STEPS, REPEATS = 16, 100, 5
 """Environments, steps of each, and how often that is timed: the shortest time counts."""
+WORKERS = 2
 
 
 def steps_program(env: Env) -> Callable[[Any], Any]:
@@ -53,10 +58,28 @@ def microseconds(program: Callable[[Any], Any]) -> float:
     return 1e6 * best / (COUNT * STEPS)
 
 
+def steps_per_second(env: HostEnv, workers: int) -> float:
+    """Random actions in all environments on the host."""
+    batch, best = env.open(COUNT, workers), float("inf")
+    batch.reset(np.arange(COUNT, dtype=np.uint32))
+    actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, COUNT, env.spec.action_size)).astype(np.float32)
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        for action in actions:
+            batch.step(action)
+        best = min(best, time.perf_counter() - begin)
+    batch.close()
+    return COUNT * STEPS / best
+
+
 def main() -> None:
     use_cache()
     for name in sys.argv[1:] or envs.names():
         env = envs.make(name)
+        if isinstance(env, HostEnv):
+            here, there = (steps_per_second(env, workers) for workers in (0, WORKERS))
+            print(f"{name:<34}{here:>12,.0f} steps/s   with {WORKERS} workers {there:,.0f}", flush=True)
+            continue
         step, start = (microseconds(program(env)) for program in (steps_program, starts_program))
         print(f"{name:<34}{1e6 / step:>12,.0f} steps/s   a start costs {start / step:.0%} of a step", flush=True)
 
