@@ -36,8 +36,13 @@ bench: $(VENV)/.dev  ## the learners' speed as a share of what the machine can d
 	$(BIN)/python -m benchmarks.learner
 	$(BIN)/python -m benchmarks.costs
 
-bench-peers: $(VENV)/.dev $(PEERS)/.done  ## the same work by QDax, SBX, Stable-Baselines3 and prt-rl, in turns
+bench-peers: $(VENV)/.dev $(PEERS)/.done  ## the same work by QDax, SBX, Stable-Baselines3 and prt-rl, in turns; a race
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers --peers $(PEERS)/bin/python
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --race --agents td3 --seeds 3
+
+bench-learning: $(VENV)/.dev $(PEERS)/.done  ## is as much learned in as many steps? An hour
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --task Pendulum-v1 --steps 8000 --seeds 8
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --agents td3
 
 clean:
 	rm -rf $(VENV) $(PEERS)

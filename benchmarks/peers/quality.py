@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -59,20 +60,22 @@ def of_peer(python: str, library: str, task: str, agent: str, steps: int, points
         return np.array(list(pool.map(of_seed, range(seeds)))).T
 
 
-def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> None:
-    """A row for each library as it is done: the mean of the seeds at each point, and its 95 % interval."""
+def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> Iterator[str]:
+    """The lines of a table, a row for each library: the mean of the seeds at each point, and its 95 % interval."""
     work = task, agent, steps, points, seeds
     rows = {"covey": lambda: of_covey(*work), "covey, --no-overlap": lambda: of_covey(*work, overlap=False)}
     if agent == "td3":  # SAC's targets always move so
         name = "covey, --agent.target-every-step"
         rows[name] = lambda: of_covey(*work, agent={"target_every_step": True})
     rows |= {name: lambda name=name: of_peer(peers, name.lower(), *work) for name in ("SBX", "SB3")}
-    print(f"| {agent} on {task}, {seeds} seeds |", *[f"{steps // points * (i + 1):,} |" for i in range(points)])
-    print("|---" * (points + 1) + "|", flush=True)
+    yield " ".join(
+        [f"| {agent} on {task}, {seeds} seeds |", *(f"{steps // points * (i + 1):,} |" for i in range(points))]
+    )
+    yield "|---" * (points + 1) + "|"
     for name, measure in rows.items():
         if not only or name in only:
             centres = [mean_interval(returns) for returns in measure()]
-            print(f"| {name} |", *[f"{x.centre:,.0f} ({x.low:,.0f} to {x.high:,.0f}) |" for x in centres], flush=True)
+            yield " ".join([f"| {name} |", *(f"{x.centre:,.0f} ({x.low:,.0f} to {x.high:,.0f}) |" for x in centres)])
 
 
 def race(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
@@ -93,8 +96,11 @@ def race(command: list[str], environment: dict[str, str] | None = None) -> tuple
         process.communicate()
 
 
-def races(peers: str, agent: str, seeds: int) -> None:
-    """Everybody with the same sizes; covey also with its preset. Its compilations are not cached, unless it says so."""
+def races(peers: str, agent: str, seeds: int) -> Iterator[str]:
+    """The lines of a table: from the start of a process to the goal, compilation included unless a row says otherwise.
+
+    Everybody has the same sizes; covey runs with its preset too.
+    """
     with tempfile.TemporaryDirectory() as folder:
         common = ["--evaluations", str(MOST // EVERY), "--steps", str(MOST), "--episodes", "10"]
         ours = [sys.executable, "-m", "covey", "train", agent]
@@ -116,12 +122,14 @@ def races(peers: str, agent: str, seeds: int) -> None:
                     if "before" in name and not seed:
                         race([*sizes, *out[:2], "--out", f"{folder}/first"], cached)
                     found[name].append(race([*sizes, *out], cached))
-                print(
-                    f"{agent}, seed {seed}, {name}: {found[name][-1][0]:.1f} s, step {found[name][-1][1]}", flush=True
-                )
+                took, at = found[name][-1]
+                print(f"{agent}, seed {seed}, {name}: {took:.1f} s, step {at}", file=sys.stderr, flush=True)
+    yield f"| {agent} to {GOAL:g} on Pendulum, medians of {seeds} seeds | seconds (all) | steps |"
+    yield "|---|---|---|"
     for name, times in found.items():
-        seconds, steps = (statistics.median(x) for x in zip(*times, strict=True))
-        print(f"{agent} to {GOAL:g}: {name}: {seconds:.1f} s and {steps:,.0f} steps, medians of {seeds} seeds")
+        seconds, steps = zip(*times, strict=True)
+        each = ", ".join(f"{x:.0f}" for x in sorted(seconds))
+        yield f"| {name} | {statistics.median(seconds):.1f} ({each}) | {statistics.median(steps):,.0f} |"
 
 
 def main() -> None:
@@ -134,12 +142,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], help="rows of the table")
     parser.add_argument("--race", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("bench-peers"))
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for agent in options.agents:
-        if options.race:
-            races(options.peers, agent, options.seeds)
-            continue
-        curves(options.peers, options.task, agent, options.steps, options.points, options.seeds, options.only)
+        name, lines = f"race-{agent}.md", races(options.peers, agent, options.seeds)
+        if not options.race:
+            work = options.task, agent, options.steps, options.points, options.seeds
+            name, lines = f"learning-{agent}-{options.task}.md", curves(options.peers, *work, options.only)
+        with (options.out / name).open("w") as file:
+            for line in lines:
+                print(line, flush=True)
+                print(line, file=file, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.peers.__main__ import Participant, summary
+from benchmarks.peers.quality import MOST, race
 from benchmarks.peers.report import chart, table
 
 
@@ -32,3 +33,12 @@ def test_ratios_are_taken_within_a_round(tmp_path: Path):
     assert "| TD3 learner | updates/s | 90.0 |  | 50.0 (2.00x) | 72.0 (**1.25x**) | does not run |  |" in text
     chart({"td3": row}, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").stat().st_size > 5000
+
+
+def test_a_race_ends_at_the_goal():
+    def told(*returns: float) -> list[str]:
+        lines = [f"step {500 * (i + 1):,}  return {x:,}  best 0" for i, x in enumerate(returns)]
+        return [sys.executable, "-c", f"print({chr(10).join(lines)!r})"]
+
+    assert race(told(-1200.5, -300.0, -199.0, -100.0))[1] == 1500
+    assert race(told(-1200.5, -300.0)) == (float("inf"), MOST)
