@@ -157,7 +157,8 @@ class TAAC:
 
     @property
     def actor(self) -> nn.Module:
-        return TrajectoryActor(self.config.embedding, self.config.networks.actor_module(self.spec))
+        networks = self.config.networks
+        return TrajectoryActor(self.config.embedding, networks.actor_module(self.spec), networks.weights)
 
     @property
     def critic(self) -> nn.Module:

@@ -8,13 +8,19 @@ import jax.numpy as jnp
 
 from covey.types import Array
 
+WEIGHTS = {
+    "lecun": nn.initializers.lecun_normal(),
+    "uniform": nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"),
+}
+"""What a layer starts with: flax's own, or what PyTorch's have, uniform within +-1/sqrt(inputs)."""
 
-def dense(size: int) -> nn.Dense:
+
+def dense(size: int, weights: str = "lecun") -> nn.Dense:
     """A dense layer that obeys `jax.default_matmul_precision("bfloat16")` on every device, the CPU included.
 
-    A network of one's own that uses it obeys `covey train --precision` too.
+    A network of one's own that uses it obeys `covey train --precision` too. `weights` is one of WEIGHTS.
     """
-    return nn.Dense(size, dot_general=_dot_general)
+    return nn.Dense(size, kernel_init=WEIGHTS[weights], dot_general=_dot_general)
 
 
 def _dot_general(x: Array, kernel: Array, dimensions: Any, **options: Any) -> Array:

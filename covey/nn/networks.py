@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from covey.errors import require, unknown
 from covey.nn.distributions import LOG_STD_HIGH, LOG_STD_LOW, TanhNormal
-from covey.nn.layers import BatchRenorm, Dropout, dense
+from covey.nn.layers import WEIGHTS, BatchRenorm, Dropout, dense
 from covey.types import Array, EnvSpec, Key, Params
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -33,6 +33,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": nn.gelu,
     "silu": nn.silu,
 }
+LECUN: Literal["lecun"] = "lecun"
+"""How weights start unless another way is asked for."""
 TORSOS: dict[str, type[nn.Module]] = {}
 ACTOR_HEADS: dict[str, type[nn.Module]] = {}
 CRITIC_HEADS: dict[str, type[nn.Module]] = {}
@@ -75,11 +77,11 @@ class Torso:
             if value not in known:
                 raise unknown(what, value, known)
 
-    def module(self) -> nn.Module:
+    def module(self, weights: str = LECUN) -> nn.Module:
         plain = Torso()
         options = {name: getattr(self, name) for name in ("hidden", "activation", "norm", "dropout")}
         default = {name: getattr(plain, name) for name in options}
-        return _part(TORSOS, "torso", self.kind, options, default)
+        return _part(TORSOS, "torso", self.kind, options | {"weights": weights}, default | {"weights": LECUN})
 
 
 def _part(
@@ -110,13 +112,14 @@ class MLP(nn.Module):
     activation: str
     norm: str = "none"
     dropout: float = 0.0
+    weights: str = LECUN
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         if self.norm == "batch":
             x = BatchRenorm()(x)
         for size in self.hidden:
-            x = dense(size)(x)
+            x = dense(size, self.weights)(x)
             if self.dropout:
                 x = Dropout(self.dropout)(x)
             if self.norm == "layer":
@@ -132,10 +135,11 @@ class TanhHead(nn.Module):
     """A deterministic action in [-1, 1]."""
 
     action_size: int
+    weights: str = LECUN
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return nn.tanh(dense(self.action_size)(features))
+        return nn.tanh(dense(self.action_size, self.weights)(features))
 
 
 @register(ACTOR_HEADS, "tanh_normal")
@@ -143,10 +147,11 @@ class TanhNormalHead(nn.Module):
     """A distribution over actions in [-1, 1] whose deviation depends on the state."""
 
     action_size: int
+    weights: str = LECUN
 
     @nn.compact
     def __call__(self, features: Array) -> TanhNormal:
-        mean, log_std = jnp.split(dense(2 * self.action_size)(features), 2, axis=-1)
+        mean, log_std = jnp.split(dense(2 * self.action_size, self.weights)(features), 2, axis=-1)
         return TanhNormal(mean, jnp.clip(log_std, LOG_STD_LOW, LOG_STD_HIGH))
 
 
@@ -155,10 +160,12 @@ class LinearHead(nn.Module):
     """One value, or several numbers: a value for each reward, or the logits of a histogram."""
 
     outputs: int = 0
+    weights: str = LECUN
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
-        return dense(self.outputs)(features) if self.outputs else dense(1)(features)[..., 0]
+        values = dense(self.outputs or 1, self.weights)(features)
+        return values if self.outputs else values[..., 0]
 
 
 class Actor(nn.Module):
@@ -177,10 +184,11 @@ class TrajectoryActor(nn.Module):
 
     embedding: int
     actor: nn.Module
+    weights: str = LECUN
 
     @nn.compact
     def __call__(self, features: Array, trajectory: Array) -> Any:
-        parts = [dense(self.embedding)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
+        parts = [dense(self.embedding, self.weights)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
         return self.actor(jnp.concatenate([features, *parts], axis=-1))
 
 
@@ -215,8 +223,13 @@ class Networks:
     """Name of a registered actor head."""
     critic_head: str = "linear"
     """Name of a registered critic head."""
+    weights: Literal["lecun", "uniform"] = LECUN
+    """What all of them start with: normal weights of deviation 1/sqrt(inputs), as in flax, or uniform ones within
+    +-1/sqrt(inputs), as in PyTorch."""
 
     def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise unknown("start of weights", self.weights, WEIGHTS)
         require(
             not self.share_encoder or bool(self.encoder.hidden),
             "share_encoder needs an encoder to share: give it units, for example --agent.networks.encoder.hidden 64.",
@@ -229,19 +242,22 @@ class Networks:
             )
 
     def actor_module(self, spec: EnvSpec) -> Actor:
-        head = _part(ACTOR_HEADS, "actor head", self.actor_head, {"action_size": spec.action_size}, {})
-        return Actor(self._own_encoder(), self.actor.module(), head)
+        head = self._head(ACTOR_HEADS, "actor head", self.actor_head, {"action_size": spec.action_size}, {})
+        return Actor(self._own_encoder(), self.actor.module(self.weights), head)
 
     def critic_module(self, outputs: int = 0) -> Critic:
-        head = _part(CRITIC_HEADS, "critic head", self.critic_head, {"outputs": outputs}, {"outputs": 0})
-        return Critic(self._own_encoder(), self.critic.module(), head)
+        head = self._head(CRITIC_HEADS, "critic head", self.critic_head, {"outputs": outputs}, {"outputs": 0})
+        return Critic(self._own_encoder(), self.critic.module(self.weights), head)
 
     def encoder_module(self) -> nn.Module:
         """The shared encoder; without one, a module that returns its input."""
-        return (self.encoder if self.share_encoder else Torso(hidden=())).module()
+        return (self.encoder if self.share_encoder else Torso(hidden=())).module(self.weights)
 
     def _own_encoder(self) -> nn.Module:
-        return (Torso(hidden=()) if self.share_encoder else self.encoder).module()
+        return (Torso(hidden=()) if self.share_encoder else self.encoder).module(self.weights)
+
+    def _head(self, registry: Any, kind: str, name: str, options: dict[str, Any], default: dict[str, Any]) -> nn.Module:
+        return _part(registry, kind, name, options | {"weights": self.weights}, default | {"weights": LECUN})
 
 
 def init(module: nn.Module, key: Key, *inputs: Array) -> Params:

@@ -1,7 +1,7 @@
 """Presets for Gymnasium's tasks, taken from published configurations and not tuned here.
 
 Where covey lacks what a publication used (correlated noise, state-dependent exploration, updates in bursts), the rest
-of its values stand, and `source` says so.
+of its values stand, and `source` says so. Those of PyTorch's programs start with PyTorch's weights.
 """
 
 from typing import Any, NamedTuple
@@ -14,8 +14,11 @@ class Published(NamedTuple):
     options: dict[str, Any]
 
 
+_PYTORCH = {"weights": "uniform"}
+
+
 def _networks(*hidden: int) -> dict[str, Any]:
-    return {"actor": {"hidden": list(hidden)}, "critic": {"hidden": list(hidden)}}
+    return {"actor": {"hidden": list(hidden)}, "critic": {"hidden": list(hidden)}, **_PYTORCH}
 
 
 def _rates(value: float | str) -> dict[str, Any]:
@@ -28,14 +31,15 @@ def _td3_rates(value: float) -> dict[str, Any]:
 
 _LOCOMOTION = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5")
 _WIDE = _networks(400, 300)
+_LONG = {"steps": 1_000_000, "agent": {"networks": _PYTORCH}}
 
 _TD3_AUTHORS = "the TD3 authors' code, github.com/sfujim/TD3 (v2 tasks)"
 _ZOO = "RL-Zoo, github.com/DLR-RM/rl-baselines3-zoo"
 _ALF = "ALF's TAAC, arXiv 2104.06521 and github.com/hnyu/taac"
 
 _TD3 = {
-    **{name: Published(_TD3_AUTHORS, {"steps": 1_000_000, "warmup": 25_000}) for name in _LOCOMOTION},
-    "InvertedDoublePendulum-v5": Published(_TD3_AUTHORS, {"steps": 1_000_000, "warmup": 25_000}),
+    **{name: Published(_TD3_AUTHORS, _LONG | {"warmup": 25_000}) for name in _LOCOMOTION},
+    "InvertedDoublePendulum-v5": Published(_TD3_AUTHORS, _LONG | {"warmup": 25_000}),
     "Pendulum-v1": Published(
         f"{_ZOO} (v0)",
         {"steps": 100_000, "agent": {"batch_size": 100, "networks": _WIDE}, "hyper": _td3_rates(1e-3)},
@@ -63,11 +67,11 @@ _TD3 = {
     ),
 }
 _SAC = {
-    **{name: Published(f"{_ZOO} (v3)", {"steps": 1_000_000, "warmup": 10_000}) for name in _LOCOMOTION},
-    "InvertedDoublePendulum-v5": Published(
-        f"{_ZOO}, its defaults for MuJoCo tasks", {"steps": 1_000_000, "warmup": 10_000}
+    **{name: Published(f"{_ZOO} (v3)", _LONG | {"warmup": 10_000}) for name in _LOCOMOTION},
+    "InvertedDoublePendulum-v5": Published(f"{_ZOO}, its defaults for MuJoCo tasks", _LONG | {"warmup": 10_000}),
+    "Pendulum-v1": Published(
+        _ZOO, {"steps": 20_000, "warmup": 100, "agent": {"networks": _PYTORCH}, "hyper": _rates(1e-3)}
     ),
-    "Pendulum-v1": Published(_ZOO, {"steps": 20_000, "warmup": 100, "hyper": _rates(1e-3)}),
     "MountainCarContinuous-v0": Published(
         f"{_ZOO}; there with state-dependent exploration, without which it may not learn",
         {

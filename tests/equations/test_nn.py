@@ -27,6 +27,27 @@ def test_mlp_is_the_matrix_formula():
     np.testing.assert_allclose(apply(module, params, jnp.asarray(x)), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("weights", ["lecun", "uniform"])
+def test_what_layers_start_with(weights: str):
+    """Encoder, torso and head: deviations of 1/sqrt(inputs), or a uniform draw within that, of deviation 1/sqrt(3)."""
+    networks = Networks(Torso(hidden=(300,)), Torso(hidden=(300,)), Torso(hidden=(200,)), weights=weights)
+    wide = EnvSpec(100, 50, 10, (-1.0,) * 50, (1.0,) * 50)
+    actor = init(networks.actor_module(wide), jax.random.key(0), jnp.zeros(100))
+    critic = init(networks.critic_module(), jax.random.key(1), jnp.zeros(100), jnp.zeros(50))
+    for params, sizes in ((actor, (100, 200, 300)), (critic, (100, 250, 300))):
+        layers = [params[part]["Dense_0"] for part in ("encoder", "torso", "head")]
+        for layer, inputs in zip(layers, sizes, strict=True):
+            kernel = np.asarray(layer["kernel"]) * np.sqrt(inputs)
+            assert kernel.shape[0] == inputs and not np.asarray(layer["bias"]).any()
+            assert (np.abs(kernel).max() <= 1) == (weights == "uniform")
+            assert abs(np.std(kernel) - (1 if weights == "lecun" else 3**-0.5)) < 0.08
+
+
+def test_an_unknown_start_of_weights():
+    with pytest.raises(CoveyError, match=r"'unifrom'.*'uniform'"):
+        Networks(weights="unifrom")  # type: ignore[arg-type]
+
+
 def test_an_ensemble_is_its_members():
     module = Networks(critic=Torso(hidden=(8,))).critic_module()
     obs, action = jnp.ones((6, 3)), jnp.ones((6, 2))
