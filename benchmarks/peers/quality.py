@@ -63,7 +63,11 @@ def of_peer(python: str, library: str, task: str, agent: str, steps: int, points
 def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> Iterator[str]:
     """The lines of a table, a row for each library: the mean of the seeds at each point, and its 95 % interval."""
     work = task, agent, steps, points, seeds
-    rows = {"covey": lambda: of_covey(*work), "covey, --no-overlap": lambda: of_covey(*work, overlap=False)}
+    rows = {
+        "covey": lambda: of_covey(*work),
+        "covey, --agent.networks.weights uniform": lambda: of_covey(*work, agent={"networks": {"weights": "uniform"}}),
+        "covey, --no-overlap": lambda: of_covey(*work, overlap=False),
+    }
     if agent == "td3":  # SAC's targets always move so
         name = "covey, --agent.target-every-step"
         rows[name] = lambda: of_covey(*work, agent={"target_every_step": True})
