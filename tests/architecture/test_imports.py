@@ -24,7 +24,7 @@ ALLOWED = {
     "population": {"errors", "agent", "population"},
     "register": {"errors", "agent", "agents", "envs", "nn"},
     "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "population", "run"},
-    "cli": {"errors", "agents", "envs", "population", "run", "__init__"},
+    "cli": {"errors", "agents", "envs", "population", "run", "cli", "__init__"},
     "__init__": {"errors", "register", "run"},
     "__main__": {"cli"},
 }

@@ -1,0 +1,67 @@
+"""What every verb of the command line needs to read its arguments."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from covey.errors import CoveyError, require
+
+PLUGINS: list[str] = []
+"""The modules that --plugin has named, which the islands of a cluster must import too."""
+
+
+def import_plugins(arguments: list[str]) -> list[str]:
+    sys.path.insert(0, str(Path.cwd()))
+    name, arguments = take(arguments, "--plugin")
+    while name is not None:
+        try:
+            importlib.import_module(name)
+        except CoveyError:
+            raise
+        except Exception as error:
+            raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
+        PLUGINS.append(name)
+        name, arguments = take(arguments, "--plugin")
+    return arguments
+
+
+def first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]]:
+    require(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
+    return arguments[0], arguments[1:]
+
+
+def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
+    """The value of a flag that must be known before the others can be parsed, and the other arguments."""
+    at = next((i for i, text in enumerate(arguments) if text.partition("=")[0] == flag), None)
+    if at is None:
+        return None, arguments
+    if "=" in arguments[at]:
+        return arguments[at].partition("=")[2], arguments[:at] + arguments[at + 1 :]
+    follows = at + 1 < len(arguments) and not arguments[at + 1].startswith("--")
+    require(follows, f"{flag} needs a value, for example {flag} NAME.")
+    return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
+
+
+def parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
+    return tyro.cli(kind, args=arguments, prog=prog, **options)
+
+
+def joined(arguments: list[str], flag: str) -> list[str]:
+    """`flag value` as `flag=value`."""
+    found = []
+    for argument in arguments:
+        if found and found[-1] == flag:
+            found[-1] = f"{flag}={argument}"
+        else:
+            found.append(argument)
+    return found
+
+
+def numbers(text: str) -> list[float]:
+    try:
+        return [float(x) for x in text.split(",")]
+    except ValueError:
+        raise CoveyError(f"--goal must be numbers with commas between them, as in --goal 3,4, not {text!r}.") from None

@@ -1,0 +1,60 @@
+"""The verbs that tell what there is: environments, agents, presets; and whether an environment is right."""
+
+from covey.cli.arguments import first
+from covey.errors import require
+
+
+def check_env(arguments: list[str]) -> None:
+    from covey import envs
+    from covey.run.cache import use_cache
+    from covey.run.check import report
+
+    name, rest = first(arguments, "an environment", "covey check-env brax:ant")
+    require(not rest, f"`covey check-env` takes one environment, not {' '.join(rest)} too.")
+    use_cache()
+    good = report(name, envs.make(name), print)
+    require(good, f"{name} breaks the contract of an environment (docs/extending.md).")
+
+
+def envs(arguments: list[str]) -> None:
+    from covey import envs
+
+    require(len(arguments) <= 1, f"`covey envs` takes one library, such as brax, not {' '.join(arguments)}.")
+    if arguments:
+        print("\n".join(f"{arguments[0]}:{name}" for name in envs.adapter(arguments[0]).names()))
+        return
+    for name in envs.names():
+        spec = envs.make(name).spec
+        sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
+        print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
+    print("\nOf other libraries (`covey envs LIBRARY` lists them):")
+    for prefix in envs.ADAPTERS:
+        summary = (envs.adapter(prefix).__doc__ or "").splitlines()[0]
+        install = f"pip install 'covey[{prefix}]'"
+        print(f"{prefix + ':':<18}{install:<34}{summary}")
+
+
+def agents(arguments: list[str]) -> None:
+    import jax
+
+    from covey import agents
+
+    require(len(arguments) <= 1, f"`covey agents` takes one agent, not {' '.join(arguments)}.")
+    for agent in arguments or agents.REGISTRY:
+        entry = agents.entry(agent)
+        print(f"{agent}: {entry.summary}")
+        for path, value in jax.tree.flatten_with_path(entry.hyper())[0]:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            space = entry.space[name]
+            flag = f"--hyper.{name.replace('_', '-')}"
+            print(f"  {flag:<30}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
+
+
+def presets(arguments: list[str]) -> None:
+    from covey.run.presets import PRESETS, describe
+    from covey.run.published import PUBLISHED
+
+    require(not arguments, f"`covey presets` takes no arguments, not {' '.join(arguments)}.")
+    for key in PRESETS:
+        source = f" (published, not tuned here: {PUBLISHED[key].source})" if key in PUBLISHED else ""
+        print(f"{key[0]} on {key[1]}: {describe(*key)}{source}")

@@ -1,0 +1,202 @@
+"""The verbs for a run that there is: judge it, draw it, steer it, film it, save its replay."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from covey.cli.arguments import joined, numbers, parse
+from covey.errors import require
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Judges the best policy of a run on start states that training never saw."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    episodes: int = 100
+    """Episodes to run."""
+    seed: int = 0
+    """Seed of the start states."""
+
+
+def eval(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import replace_text, writing
+    from covey.run.run import summary
+
+    options = parse(EvalOptions, arguments, "covey eval")
+    run = load(options.run)
+    result = run.evaluate(options.episodes, options.seed)
+    file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
+    print(f"{run.config.algorithm} on {run.config.env}: {result}")
+    with writing(run.path):
+        replace_text(file, json.dumps(summary(result), indent=2) + "\n")
+    print(f"per episode: {file}")
+
+
+@dataclass(frozen=True)
+class PlotOptions:
+    """Draws a metric of one or more runs over environment steps."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path | None = None
+    """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
+    metric: str = "eval/return"
+    """The metric, as it is called in metrics.jsonl."""
+
+
+def plot(arguments: list[str]) -> None:
+    from covey.run.folder import writing
+    from covey.run.plots import plot_curves
+
+    options = parse(PlotOptions, arguments, "covey plot")
+    single = len(options.runs) == 1
+    out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    with writing(out.parent):
+        plot_curves(list(options.runs), out, options.metric)
+    print(f"{out}\n{out.with_suffix('.csv')}")
+
+
+@dataclass(frozen=True)
+class SkillsOptions:
+    """Draws where each skill of a run leads, and writes where each episode ended as CSV beside it."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The PNG to write; by default media/skills.png of the run."""
+
+
+def skills(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = parse(SkillsOptions, arguments, "covey skills")
+    out = options.out or options.run / "media" / "skills.png"
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    run = load(options.run)
+    with writing(out.parent):
+        run.plot_skills(out)
+    print(f"{out}\n{out.with_suffix('.csv')}")
+
+
+def _plan_options() -> Any:
+    """The options of `covey plan`, of which the planner has some of its own."""
+    from covey.agents.planner import Planning
+
+    @dataclass(frozen=True)
+    class PlanOptions:
+        """Steers the skills of a DADS run from goal to goal, with no further training."""
+
+        run: tyro.conf.Positional[Path]
+        """The run folder."""
+        planning: Planning = field(default_factory=Planning)
+        """How far and how hard to think."""
+        goal: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+        """A goal in the descriptor's coordinates, such as 3,4; several are visited in turn in one episode."""
+        random: int = 0
+        """Instead of --goal: so many episodes with a random goal each."""
+        radius: float | None = None
+        """How near a goal is reached; by default a twentieth of the width of the descriptor's limits."""
+        steps: int = 0
+        """Steps of the episode; by default the environment's own number for each goal."""
+        seed: int = 0
+        """Seed of the start state and of random goals."""
+        out: Path | None = None
+        """The PNG to write; by default media/plan.png of the run. With --goal, a GIF is written beside it."""
+
+    return PlanOptions
+
+
+def plan(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    # A goal may begin with a minus, which must not look like a flag.
+    options = parse(_plan_options(), joined(arguments, "--goal"), "covey plan")
+    out = options.out or options.run / "media" / "plan.png"
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
+    require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
+    run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
+    with writing(out.parent):
+        if options.goal:
+            plans = [run.plan([numbers(text) for text in options.goal], out, steps=options.steps, **how)]
+        else:
+            plans = run.random_plans(options.random, out, **how)
+    for plan in plans:
+        for goal, step in zip(plan.goals, plan.steps, strict=True):
+            where = ", ".join(f"{x:.2f}" for x in goal)
+            print(f"goal ({where}): {f'reached at step {step}' if step >= 0 else 'not reached'}")
+    reached = [there for plan in plans for there in plan.reached]
+    print(f"{sum(reached)} of {len(reached)} goals reached")
+    print("\n".join(str(out.with_suffix(end)) for end in ([".png", ".gif"] if options.goal else [".png"])))
+
+
+@dataclass(frozen=True)
+class LineageOptions:
+    """Draws a population: who copied whom, where the hyper-parameters went, how fit the members were."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+
+
+def lineage(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = parse(LineageOptions, arguments, "covey lineage")
+    with writing(options.run):
+        print("\n".join(map(str, load(options.run).plot_population())))
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file to write; by default replay.safetensors in the run folder."""
+
+
+def replay(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.replay_file import open_replay
+
+    options = parse(ReplayOptions, arguments, "covey replay")
+    file = open_replay(load(options.run).save_replay(options.out))
+    print(
+        f"{file.algorithm} on {file.environment}, step {file.step:,}: {file.steps:,} steps of {file.members} member(s)"
+    )
+    print(file.path)
+
+
+@dataclass(frozen=True)
+class VideoOptions:
+    """Films one episode of the best policy of a run."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder."""
+    out: Path | None = None
+    """The file to write: .mp4, .gif, or .html of a Brax run; by default media/policy.mp4 of the run."""
+    steps: int = 0
+    """Steps of the episode; by default as many as the environment's."""
+    seed: int = 0
+    """Seed of the start state."""
+
+
+def video(arguments: list[str]) -> None:
+    from covey.run.api import load
+    from covey.run.folder import writing
+
+    options = parse(VideoOptions, arguments, "covey video")
+    run = load(options.run)
+    with writing((options.out or run.folder.media / "policy.mp4").parent):
+        print(run.video(options.out, steps=options.steps, seed=options.seed))

@@ -1,0 +1,150 @@
+"""The verbs that train: `train`, `evolve`, `resume`."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from covey.cli.arguments import PLUGINS, first, parse, take
+from covey.cli.catalogue import agents
+from covey.errors import require
+
+TRAIN = """\
+Trains an agent. Everything is counted in environment steps, summed over a member's environments.
+Besides the options below: --out FOLDER is the run folder (by default the first free runs/ENV-AGENT-NUMBER; one that
+holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --preset off starts from
+the plain defaults instead of those for this agent and --env (`covey presets` lists them, and they are shown below),
+--plugin MODULE imports a module of yours first."""
+EVOLVE = """\
+Trains a population, whose worst members now and then become varied copies of the best. Besides the options below, those
+of `covey train` (--out, --config, --preset, --plugin), and for a job of several processes, each started with the same
+options, --coordinator HOST:PORT --processes N --process I (or --coordinator auto under Slurm and Kubernetes). With
+--engine ray the members are divided among islands that don't wait for each other, on this machine or, with
+--ray-address HOST:PORT (or auto), on an existing Ray cluster."""
+RESUME = """\
+Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
+--checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values.
+--ray-address says where the islands of a run with --engine ray go on."""
+
+
+def train(arguments: list[str]) -> None:
+    from covey.run.api import start
+    from covey.run.config import config_type
+    from covey.run.progress import Reporter
+
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
+        agents([])
+        return
+    name, arguments = first(arguments, "an agent", "covey train td3 --env pendulum")
+    default, out, presets, arguments = _beginning(name, arguments)
+    config = parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
+    start(config, out, Reporter(), presets)
+
+
+def evolve(arguments: list[str]) -> None:
+    from covey.population.evolve import PBT
+    from covey.run.api import start
+    from covey.run.config import config_type, space_text
+    from covey.run.devices import crew_of
+    from covey.run.progress import Reporter
+
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
+        agents([])
+        return
+    name, arguments = first(arguments, "an agent", "covey evolve sac --env pendulum --members 8")
+    job, arguments = _job(arguments)
+    cluster, arguments = _cluster(arguments)
+    default, out, presets, arguments = _beginning(name, arguments)
+    options = evolve_options(config_type(name), default, default.pbt or PBT(), default.space or space_text(name))
+    given = parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
+    require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
+    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
+    crew = crew_of(*job)
+    start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
+
+
+def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
+    """The options of `covey evolve`: those of a run, how many members, how they are tuned, and where."""
+    number, how, where = run.seeds if run.pbt else 8, type(pbt), type(space)
+    divided = run.islands
+
+    @dataclass(frozen=True)
+    class EvolveOptions:
+        run: Annotated[kind, tyro.conf.arg(name="")] = field(default_factory=lambda: run)  # type: ignore[valid-type]
+        members: int = number
+        """Members of the population; member i has the seed + i."""
+        islands: int = divided
+        """With Ray, how many islands the members are divided among; 0 means 4."""
+        pbt: how = field(default_factory=lambda: pbt)  # type: ignore[valid-type]
+        """How they are tuned."""
+        space: where = field(default_factory=lambda: space)  # type: ignore[valid-type]
+        """Where each hyper-parameter is searched: LOW:HIGH[:SCALE], SCALE one of log, linear, one_minus; or off."""
+
+    return EvolveOptions
+
+
+def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool, list[str]]:
+    """What a new run starts from: configuration, folder, whether it is a preset; and the arguments that remain."""
+    from covey.run.config import default_config, load_config
+    from covey.run.presets import preset_config
+
+    file, arguments = take(arguments, "--config")
+    out, arguments = take(arguments, "--out")
+    preset, arguments = take(arguments, "--preset")
+    require(preset in (None, "on", "off"), f"--preset must be on or off, not {preset}. `covey presets` lists them.")
+    require(not (file and preset == "on"), "--preset on and --config don't go together: the file says everything.")
+    presets = not file and preset != "off"
+    if file:
+        default = load_config(Path(file))
+    else:
+        default = preset_config(name, **_environment(arguments)) if presets else default_config(name)
+    require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
+    return default, Path(out) if out else None, presets, arguments
+
+
+def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None], list[str]]:
+    """The flags that say which process of which job this is, and the arguments that remain."""
+    coordinator, arguments = take(arguments, "--coordinator")
+    numbers = []
+    for flag in ("--processes", "--process"):
+        text, arguments = take(arguments, flag)
+        require(text is None or text.isdigit(), f"{flag} must be a whole number, not {text}.")
+        require(text is None or coordinator is not None, f"{flag} needs --coordinator HOST:PORT.")
+        numbers.append(None if text is None else int(text))
+    return (coordinator, numbers[0], numbers[1]), arguments
+
+
+def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The Ray cluster that the arguments name, and the arguments that remain."""
+    from covey.run.cluster import Cluster
+
+    address, arguments = take(arguments, "--ray-address")
+    return Cluster(address or "", tuple(PLUGINS)), arguments
+
+
+def _environment(arguments: list[str]) -> dict[str, str]:
+    """The environment that the arguments name, the last one if several; it is left among them."""
+    found, (env, rest) = {}, take(arguments, "--env")
+    while env is not None:
+        found["env"] = env
+        env, rest = take(rest, "--env")
+    return found
+
+
+def resume(arguments: list[str]) -> None:
+    from covey.run.api import load, resume
+    from covey.run.config import config_type
+    from covey.run.devices import crew_of
+    from covey.run.progress import Reporter
+
+    path, arguments = first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
+    job, arguments = _job(arguments)
+    cluster, arguments = _cluster(arguments)
+    old = load(path).config
+    kind, prog = config_type(old.algorithm), f"covey resume {path}"
+    new = parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
+    crew = crew_of(*job)
+    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)
