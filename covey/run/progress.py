@@ -15,7 +15,7 @@ class Reporter:
 
     def __init__(self, quiet: bool = False, file: IO[str] | None = None) -> None:
         """`file` is printed to instead of the standard output."""
-        self.console = Console(quiet=quiet, highlight=False, file=file)
+        self.console = Console(quiet=quiet, highlight=False, emoji=False, file=file)
         self.console.soft_wrap = not self.console.is_terminal
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None

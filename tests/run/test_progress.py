@@ -45,3 +45,11 @@ def test_quiet(capsys):
     reporter.heading("x")
     reporter.evaluated(500, ("return -1.0",), 400.0)
     assert capsys.readouterr().out == ""
+
+
+def test_names_are_printed_as_they_are(capsys):
+    """rich would make an ant of `:ant:`, and a style of what stands in brackets."""
+    reporter = Reporter()
+    for say in (reporter.heading, reporter.say):
+        say("sac on brax:ant: [bold] 400 steps")
+    assert capsys.readouterr().out == 2 * "sac on brax:ant: [bold] 400 steps\n"
