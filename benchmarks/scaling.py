@@ -95,12 +95,12 @@ def main() -> None:
           f"{options.members / step:,.0f} on all")  # fmt: skip
     donors = options.replaced * options.members
     sent = donors * one.state
-    host = here * one.state * 2 / card.host_link
+    host = options.replaced * here * one.state * 2 / card.host_link
     network = sent / card.network if options.cards > 1 else 0.0
     exchange = host + network
     every = options.generation * step
-    print(f"a generation: {sent / 1e6:,.0f} MB of weights reach every process ({1e3 * network:.0f} ms), members to the "
-          f"host and back {1e3 * host:.0f} ms; every {every:.0f} s, so {exchange / every:.2%} of the time")  # fmt: skip
+    print(f"a generation: {sent / 1e6:,.0f} MB of weights reach every process ({1e3 * network:.0f} ms), those copied go to "
+          f"the host and back {1e3 * host:.0f} ms; every {every:.0f} s, so {exchange / every:.2%} of the time")  # fmt: skip
     print(f"with --pbt.replay copy: {donors * options.capacity * one.row / 1e9:,.1f} GB to every process, "
           f"{donors * options.capacity * one.row / card.network:,.0f} s")  # fmt: skip
 
