@@ -38,7 +38,8 @@ def _cell(row: dict[str, Any], library: str) -> str:
         return "does not run"
     if library not in row["ratio"]:
         return ""
-    ratio = _marked(f"{row['ratio'][library]:.2f}x", row, library)
+    ratio = row["ratio"][library]
+    ratio = _marked(f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2f}x", row, library)
     return f"{_number(row['median'][library])} ({ratio})"
 
 
