@@ -24,13 +24,15 @@ from covey.run.cache import use_cache
 from covey.training.acting import second_device
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
+from covey.training.precision import Precision, in_precision
 from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 
 
-def trainer(agent: str, env: Any, iterations: int = 0) -> Trainer:
+def trainer(agent: str, env: Any, iterations: int = 0, precision: Precision = "float32") -> Trainer:
     entry = agents.entry(agent)
-    made = make_trainer(entry.make(entry.config(), env.spec), env, constant(entry.hyper()), capacity=200_000)
+    own = in_precision(entry.make(entry.config(), env.spec), precision)
+    made = make_trainer(own, env, constant(entry.hyper()), capacity=200_000)
     return dataclasses.replace(made, iterations=iterations or made.iterations)
 
 

@@ -54,6 +54,9 @@ WORKLOADS = {
     "halfcheetah-sac": Workload(
         "SAC on HalfCheetah-v5, an update per step", "steps/s", ("SBX", "SB3"), {"SBX": 2.0, "SB3": 3.5}
     ),
+    "halfcheetah-bfloat16": Workload(
+        "TD3 on HalfCheetah-v5, covey in bfloat16", "steps/s", ("SBX", "SB3"), {"SBX": 2.0, "SB3": 3.5}
+    ),
     "brax": Workload("TD3 on Brax halfcheetah, 16 environments, an update per step", "steps/s", ("QDax",), {}),
     "insert-10000": Workload("insert into 10,000 rows", "rows/s", INSERT, {}),
     "insert-100000": Workload("insert into 100,000 rows", "rows/s", INSERT, {}),

@@ -35,6 +35,7 @@ from covey.run.program import build
 from covey.training.acting import second_device
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
+from covey.training.precision import Precision
 from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 
@@ -89,9 +90,9 @@ def insert(capacity: int) -> Work:
     return Work(run, ROWS)
 
 
-def halfcheetah(agent: str) -> Work:
+def halfcheetah(agent: str, precision: Precision = "float32") -> Work:
     second_device()
-    made = trainer(agent, envs.make("gymnasium:HalfCheetah-v5"))
+    made = trainer(agent, envs.make("gymnasium:HalfCheetah-v5"), precision=precision)
     go = course(HostLoop(made, 1, "map"), STEPS // made.block_steps)
     return Work(go, STEPS // made.block_steps * made.block_steps)
 
@@ -121,6 +122,7 @@ if __name__ == "__main__":
             "generation-keep": lambda: generation("keep"),
             "halfcheetah": lambda: halfcheetah("td3"),
             "halfcheetah-sac": lambda: halfcheetah("sac"),
+            "halfcheetah-bfloat16": lambda: halfcheetah("td3", "bfloat16"),
             "brax": brax,
         }
         | {f"insert-{rows}": partial(insert, rows) for rows in (10_000, 100_000, 1_000_000)}
