@@ -99,8 +99,8 @@ def main() -> None:
     network = sent / card.network if options.cards > 1 else 0.0
     exchange = host + network
     every = options.generation * step
-    print(f"a generation: {sent / 1e6:,.0f} MB of weights reach every process ({1e3 * network:.0f} ms), "
-          f"{1e3 * host:.0f} ms to the host and back; every {every:.0f} s, so {exchange / every:.2%} of the time")  # fmt: skip
+    print(f"a generation: {sent / 1e6:,.0f} MB of weights reach every process ({1e3 * network:.0f} ms)")
+    print(f"and {1e3 * host:.0f} ms to the host and back; every {every:.0f} s, {exchange / every:.2%} of the time")
     print(f"with --pbt.replay copy: {donors * options.capacity * one.row / 1e9:,.1f} GB to every process, "
           f"{donors * options.capacity * one.row / card.network:,.0f} s")  # fmt: skip
 
