@@ -40,7 +40,7 @@ bench-peers: $(VENV)/.dev $(PEERS)/.done  ## the same work by QDax, SBX, Stable-
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers --peers $(PEERS)/bin/python
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --race --agents td3 --seeds 3
 
-bench-learning: $(VENV)/.dev $(PEERS)/.done  ## is as much learned in as many steps? Two hours
+bench-learning: $(VENV)/.dev $(PEERS)/.done  ## is as much learned in as many steps? Takes hours
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --task Pendulum-v1 --steps 8000 --seeds 8
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m benchmarks.peers.quality --peers $(PEERS)/bin/python --agents td3 --seeds 10
 
