@@ -1,0 +1,125 @@
+"""`python -m benchmarks.torture --minutes 10`: campaigns of faults, and one table of trials and failures.
+
+Everything random comes from the printed seed. With --results FILE, trials are appended to a file, and the table sums up
+all campaigns in it. The exit code is 1 if anything failed.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.torture.world import Trial, World
+
+SHARES = {
+    "kills": 0.24,
+    "injection": 0.34,
+    "corruption": 0.12,
+    "arguments": 0.12,
+    "faulty": 0.06,
+    "jobs": 0.08,
+    "readers": 0.02,
+    "growth": 0.02,
+}
+"""The campaigns, and the share of the time that each gets."""
+SHIM = Path(__file__).with_name("shim.c")
+
+
+def main() -> int:
+    options = _options()
+    if "torture" not in os.environ.get("LD_PRELOAD", ""):
+        _with_shim(options.only)  # which starts this program again
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Less optimised programs compile in a third of the time; what they compute is as exact.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
+    _import_everything()
+    print(f"seed {options.seed}, {options.minutes:g} minutes: {', '.join(options.only)}", flush=True)
+    scratch = Path(tempfile.mkdtemp(prefix="covey-torture-", dir=options.scratch))
+    world = World(scratch, random.Random(options.seed), options.minutes)
+    results = Path(options.results) if options.results else scratch / "results.jsonl"
+    with results.open("a") as file:
+        failures = 0
+        for trial in _trials(world, options.only):
+            file.write(json.dumps({"seed": options.seed, **trial._asdict()}) + "\n")
+            file.flush()
+            if trial.fault:
+                failures += 1
+                print(f"FAILED {trial.campaign}: {trial.what}\n  {trial.fault}", flush=True)
+    print(table([Trial(*(row[name] for name in Trial._fields)) for row in map(json.loads, results.open())]))
+    if failures:
+        print(f"What the {failures} failures left is in {scratch}.")
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return int(failures > 0)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default: 10)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of everything random")
+    parser.add_argument("--only", nargs="+", choices=list(SHARES), default=list(SHARES), help="some of the campaigns")
+    parser.add_argument("--results", help="a JSONL file that the trials are appended to")
+    parser.add_argument("--scratch", help="a folder for the runs (default: the system's temporary folder)")
+    return parser.parse_args()
+
+
+def _trials(world: World, names: list[str]) -> Iterator[Trial]:
+    """The trials of all campaigns: each time, of the campaign that has had the least of its share."""
+    end = time.monotonic() + 60.0 * world.minutes
+    campaigns = {name: import_module(f"benchmarks.torture.{name}").trials(world) for name in names}
+    used = dict.fromkeys(names, 0.0)
+    while campaigns and time.monotonic() < end:
+        name = min(campaigns, key=lambda each: used[each] / SHARES[each])
+        since = time.monotonic()
+        trials = next(campaigns[name], None)
+        used[name] += time.monotonic() - since
+        if trials is None:
+            del campaigns[name]
+            continue
+        yield from trials
+        world.tidy(keep=any(trial.fault for trial in trials))
+
+
+def table(trials: list[Trial]) -> str:
+    """Trials and failures of each campaign and kind."""
+    counts = collections.Counter((trial.campaign, trial.kind) for trial in trials)
+    failures = collections.Counter((trial.campaign, trial.kind) for trial in trials if trial.fault)
+    lines = ["| campaign | kind | trials | failures |", "|---|---|---:|---:|"]
+    for key in sorted(counts, key=lambda key: (list(SHARES).index(key[0]), key[1])):
+        lines.append(f"| {key[0]} | {key[1]} | {counts[key]:,} | {failures[key]:,} |")
+    lines.append(f"| all | | {sum(counts.values()):,} | {sum(failures.values()):,} |")
+    return "\n".join(lines)
+
+
+def _with_shim(only: list[str]) -> None:
+    """Starts this program again with the shim that makes file calls fail; without a compiler, goes on without it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if "injection" not in only:
+        return
+    if compiler is None or sys.platform != "linux":
+        sys.exit("The campaign `injection` needs Linux and a C compiler. Leave it out with --only.")
+    library = Path(tempfile.mkdtemp(prefix="covey-shim-")) / "torture.so"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"], check=True)
+    os.environ["LD_PRELOAD"] = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.torture", *sys.argv[1:]])
+
+
+def _import_everything() -> None:
+    """Imports what the commands need, so that a fork of this process has it. No jax backend may start here."""
+    for name in ("cli", "run.api", "run.fit", "run.config", "run.progress", "run.population_plots", "run.skills"):
+        import_module(f"covey.{name}")
+    for name in ("tyro", "matplotlib.pyplot", "PIL.Image", "gymnasium", "scipy.special", "safetensors.numpy"):
+        import_module(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

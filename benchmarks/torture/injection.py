@@ -1,0 +1,130 @@
+"""File calls that fail: every call that a command makes below its run folder fails once with each error.
+
+A call site is a function of the C library with the kind of path that it is called on. The first occurrence of each
+fails, and then a random later one. What the command says must be a sentence, and the run, resumed on a healthy disk,
+must equal the undisturbed one.
+"""
+
+import ctypes
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.torture.world import KINDS, Trial, World, difference
+
+ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "short": 0}
+TRAIN = "train"
+
+
+class Site(NamedTuple):
+    """A file call of a command: the function, and the pattern of the paths below the run folder."""
+
+    function: str
+    pattern: str
+
+
+def is_loaded() -> bool:
+    """Whether this process was started with the shim."""
+    return hasattr(ctypes.CDLL(None), "torture_arm")
+
+
+def trials(world: World) -> Iterator[list[Trial]]:
+    """All sites of all commands with all errors, in random order; then again with later occurrences."""
+    commands = {name: _sites(world, name) for name in COMMANDS}
+    first = [(name, site, error, 0) for name, sites in commands.items() for site in sites for error in ERRORS]
+    world.random.shuffle(first)
+    for name, site, error, occurrence in first:
+        yield failed(world, name, site, error, occurrence)
+    while True:
+        name = world.random.choice(list(COMMANDS))
+        site, count = world.random.choice(list(commands[name].items()))
+        occurrence = world.random.randrange(count)
+        yield failed(world, name, site, world.random.choice(list(ERRORS)), occurrence)
+
+
+COMMANDS: dict[str, list[str]] = {
+    TRAIN: [],
+    "resume": ["resume", "RUN", "--steps", "1600"],
+    "eval": ["eval", "RUN", "--episodes", "4"],
+    "plot": ["plot", "RUN"],
+    "lineage": ["lineage", "RUN"],
+    "replay": ["replay", "RUN"],
+    "video": ["video", "RUN", "--out", "RUN/media/film.gif"],
+}
+READS = ("eval", "plot", "lineage", "replay", "video")
+KIND = "evolve"
+
+
+def failed(world: World, name: str, site: Site, error: str, occurrence: int) -> list[Trial]:
+    """One command in which one call fails; no trial if the call was not made."""
+    out, arguments = _prepared(world, name)
+    log = world.path("calls")
+    result = world.run(arguments, before=lambda: _arm(out, site, occurrence, ERRORS[error], log))
+    if "FAILED" not in log.read_text():
+        return []
+    what = f"{name}: {error} in call {occurrence} of {site.function} on {site.pattern}"
+    fault = result.fault() or _consequence(world, name, out)
+    return [Trial("injection", error, what, f"{fault}: {result.output[-300:]}" if fault else "")]
+
+
+def _consequence(world: World, name: str, out: Path) -> str:
+    """What is wrong with a run after one of its calls failed: repeated on a healthy disk, it must be as if none had."""
+    reference = world.reference(KIND)
+    if name in READS:
+        damaged = [p.name for p in out.rglob("*.damaged")]
+        return f"{damaged[0]} was set aside by a reader" if damaged else difference(reference, out)
+    arguments = [*KINDS[KIND], "--out", str(out)] if name == TRAIN else COMMANDS[name]
+    again = world.run([text.replace("RUN", str(out)) for text in arguments])
+    if again.code != 0:
+        return f"afterwards, exit code {again.code}: {again.output[-300:]}"
+    return difference(reference if name == TRAIN else _longer(world), out)
+
+
+def _longer(world: World) -> Path:
+    """The undisturbed run, resumed to more steps."""
+    if "longer" not in world.references:
+        out = world.copy(world.reference(KIND))
+        done = world.run([text.replace("RUN", str(out)) for text in COMMANDS["resume"]])
+        if done.code != 0:
+            raise RuntimeError(f"The undisturbed resume failed:\n{done.output}")
+        world.keep("longer", out)
+    return world.references["longer"]
+
+
+def _prepared(world: World, name: str) -> tuple[Path, list[str]]:
+    """A run folder for a command, and its arguments."""
+    if name == TRAIN:
+        out = world.path("injected")
+        return out, [*KINDS[KIND], "--out", str(out)]
+    out = world.copy(world.reference(KIND))
+    return out, [text.replace("RUN", str(out)) for text in COMMANDS[name]]
+
+
+def _arm(out: Path, site: Site, occurrence: int, error: int, log: Path) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    ctypes.CDLL(None).torture_arm(
+        str(out).encode(), site.function.encode(), site.pattern.encode(), ctypes.c_long(occurrence), error, file
+    )
+
+
+def _sites(world: World, name: str) -> dict[Site, int]:
+    """The file calls of a command, and how often each is made."""
+    out, arguments = _prepared(world, name)
+    log = world.path("calls")
+    world.run(arguments, before=lambda: _arm(out, Site("", ""), -1, 0, log))
+    sites: dict[Site, int] = {}
+    for line in log.read_text().splitlines():
+        function, _, path = line.partition(" ")
+        site = Site(function, pattern(path))
+        sites[site] = sites.get(site, 0) + 1
+    return sites
+
+
+def pattern(path: str) -> str:
+    """The kind of a path: numbers and random names match any."""
+    path = re.sub(r"events\.out\.tfevents\..*", "events.out.tfevents.*", path)
+    path = re.sub(r"\.tmp[A-Za-z0-9_]{6,}", ".tmp*", path)
+    return re.sub(r"\d+", "*", path)

@@ -1,0 +1,31 @@
+"""Commands that read a run while it trains and replaces its checkpoints many times a second."""
+
+from collections.abc import Iterator
+
+from benchmarks.torture.commands import start
+from benchmarks.torture.world import ONE_LAYER, POINT, Trial, World, newest
+
+LONG = ["evolve", "td3", *POINT, *ONE_LAYER, "--steps", "60000", "--evaluations", "60", "--members", "2"]
+LONG += ["--pbt.bottom", "0.5", "--pbt.top", "0.5"]
+READS = (["eval", "RUN", "--episodes", "2"], ["plot", "RUN"], ["replay", "RUN"], ["lineage", "RUN"])
+SECONDS = 60.0
+
+
+def trials(world: World) -> Iterator[list[Trial]]:
+    """One training run per step, and as many reads as fit beside it."""
+    while True:
+        yield _beside(world)
+
+
+def _beside(world: World) -> list[Trial]:
+    out, found = world.path("read"), []
+    training = start([*LONG, "--out", str(out)], world.path("log"))
+    while newest(out, "best") < 0 and training.poll() is None:
+        pass
+    while training.poll() is None and len(found) < 40:
+        arguments = world.random.choice(READS)
+        result = world.run([text.replace("RUN", str(out)) for text in arguments], SECONDS)
+        fault = result.fault() or ("" if result.code == 0 else f"exit code {result.code}: {result.output[-300:]}")
+        found.append(Trial("readers", arguments[0], f"{arguments[0]} beside the training", fault))
+    training.wait(0.0)
+    return found
