@@ -253,9 +253,9 @@ def _config(folder: Path, say: Callable[[str], None]) -> Any:
 
 
 def _lineage(folder: Path, say: Callable[[str], None]) -> Any:
-    import covey
+    from covey.run.lineage import read_lineage
 
-    return repr(covey.load(folder).lineage())
+    return repr(read_lineage(folder / "lineage.jsonl"))
 
 
 def _changes(folder: Path, say: Callable[[str], None]) -> Any:

@@ -1,6 +1,7 @@
 """What every campaign shares: trials, random numbers, scratch folders, undisturbed reference runs, and comparisons."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ class World:
         """A new path for one trial; `tidy` removes what was written there."""
         folder = self.scratch / "trial"
         folder.mkdir(exist_ok=True)
-        return folder / f"{name}-{next(self.numbers)}"
+        return folder / f"{name}-{os.getpid()}-{next(self.numbers)}"
 
     def tidy(self, keep: bool) -> None:
         """Removes what the last trials wrote, or keeps it aside for a look."""
