@@ -241,6 +241,20 @@ def test_reward_of_dads_is_clipped():
     np.testing.assert_allclose(information, np.log(5) - np.log(1 + 4 * np.exp(50.0)), rtol=1e-4)
 
 
+def test_accuracy_of_dads_is_the_argmax_over_skills():
+    """The likelihood of the own skill may round differently from that among all skills: that must not count.
+
+    Here it differs by more than rounding, because the stored skills are shorter than 1 by a thousandth.
+    """
+    agent = dads(FIVE)
+    state, data = state_of(agent), moves(agent.skilled.view, batch_of(agent))
+    rows = zip(*(np.asarray(x, np.float64) for x in (data.before, data.after)), strict=True)
+    likeliest = np.argmax([[log_q(agent, state, *row, z) for z in np.eye(5)] for row in rows], axis=1)
+    stored = data._replace(skill=0.999 * jax.nn.one_hot(jnp.asarray(likeliest).at[:2].add(1) % 5, 5))
+    _, right = jax.jit(agent.information)(state, stored, jax.random.key(0))
+    np.testing.assert_array_equal(right, [0, 0, 1, 1, 1, 1, 1, 1])
+
+
 @pytest.mark.parametrize("skills", [CONTINUOUS, FIVE], ids=["continuous", "discrete"])
 def test_reward_of_diayn(skills):
     agent = diayn(skills)
