@@ -24,7 +24,7 @@ class SkillMemory(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The newest finished episodes: the skills they ended with [KEPT, K], their returns, and how many ever finished."""
+    """The newest finished episodes: the last skills that acted in them [KEPT, K], their returns, how many finished."""
 
     skill: Array
     returns: Array
@@ -73,7 +73,9 @@ class SkilledSAC:
             skill = jnp.where(again, self.skills.draw(key_skill, 1)[0], skill)
             age = jnp.where(again, 0, age)
         decision = self.sac.act(state, hyper, (), self.see(obs, skill), key_act, mode)
-        return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill})
+        # A skill that is drawn at an episode's final record never acts: its return is that of the one before.
+        before = {"skill_before": memory.skill} if self.skills.smerl and self.skills.resample else {}
+        return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill} | before)
 
     def see(self, obs: Array, skill: Array) -> Array:
         """What the policy and the critics see: [obs, skill]."""
@@ -96,7 +98,7 @@ class SkilledSAC:
         order = finished.total + jnp.cumsum(ended) - ended
         total = finished.total + jnp.sum(ended)
         place = jnp.where((ended > 0) & (order >= total - KEPT), order % KEPT, KEPT)
-        skill = rollout.extras["skill"].reshape(-1, self.skills.size)
+        skill = rollout.extras["skill_before" if self.skills.resample else "skill"].reshape(-1, self.skills.size)
         return Finished(
             skill=finished.skill.at[place].set(skill, mode="drop"),
             returns=finished.returns.at[place].set(rollout.obs[..., -1].reshape(-1), mode="drop"),

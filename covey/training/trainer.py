@@ -221,11 +221,11 @@ class Trainer:
         self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, iteration: Array, slot: Array | int
     ) -> tuple[Member, Array]:
         """`updates` calls of the agent's update, each on a batch of its own; metrics averaged."""
-        pending = (iteration % self.iterations + 1) * self.unroll
 
         def update(agent: Any, x: tuple[Array, Key]) -> tuple[Any, Array]:
             bits, key = x
             if self.shared:
+                pending = (iteration % self.iterations + 1) * self.unroll
                 batch = self.replay.sample_all(replay, self.agent.plan, bits, pending, self.block_rows)
             else:
                 batch = self.replay.sample(replay, self.agent.plan, bits, slot)

@@ -446,6 +446,26 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
     assert int(full.total) == 6 + KEPT + 3 and sorted(np.asarray(full.returns)) == list(range(3, KEPT + 3))
 
 
+def test_smerl_credits_the_skill_that_acted():
+    """A skill drawn at an episode's final record acts no more: the return belongs to the one before it."""
+    agent = diayn(Skills(number=5, resample=1.0, resample_after=1, smerl=True))
+    state, hyper = state_of(agent), DIAYNHyper()
+    act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, "sample"))
+    memory, records = agent.begin(state, hyper, jax.random.key(1)), []
+    for key in jax.random.split(jax.random.key(5), 4):
+        decision = act(memory, key)
+        memory, records = decision.memory, [*records, decision.extras]
+    skills = np.array([np.argmax(r["skill"]) for r in records])
+    assert skills[2] != skills[3], "another skill is drawn at the final record"
+    finished = state.seen.finished
+    for t, extras in enumerate(records):  # an iteration may collect but one row
+        row = jax.tree.map(lambda x: x[None, None], extras)
+        obs, zero, valid = jnp.full((1, 1, SPEC.obs_size), 7.0), jnp.zeros((1, 1)), jnp.full((1, 1), float(t < 3))
+        finished = agent.skilled.finish(finished, Step(obs, obs[..., :2], zero, zero, obs, valid, row))
+    assert int(finished.total) == 1 and float(finished.returns[0]) == 7.0
+    assert int(np.argmax(finished.skill[0])) == skills[2]
+
+
 # Measures and plans.
 
 
