@@ -109,7 +109,7 @@ class SkilledSAC:
         """The information [rows] as the reward of each step [...].
 
         With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill, where R(z) is the return of the newest finished
-        episode with that skill, or with the nearest one.
+        episode with that skill or, of continuous skills, with the nearest one; 0 for the bracket where there is none.
         """
         reward = information.reshape(step.reward.shape)
         if not self.skills.smerl:
@@ -117,9 +117,12 @@ class SkilledSAC:
         skill = step.extras["skill"].reshape(-1, 1, self.skills.size)
         distance = jnp.sum((skill - finished.skill[None]) ** 2, axis=-1)
         age = (finished.total - 1 - jnp.arange(KEPT)) % KEPT
-        known = jnp.arange(KEPT) < finished.total
+        known = jnp.broadcast_to(jnp.arange(KEPT) < finished.total, distance.shape)
+        if self.skills.discrete:  # another skill's episode says nothing of this one
+            known &= distance < 1.0
         # Equally near ones differ by their age alone.
-        rank = jnp.where(known[None], distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
+        rank = jnp.where(known, distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
         returns = finished.returns[jnp.argmin(rank, axis=-1)].reshape(reward.shape)
-        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & (finished.total > 0)
+        some = jnp.any(known, axis=-1).reshape(reward.shape)
+        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & some
         return step.reward + jnp.where(good, scale * reward, 0.0)

@@ -432,12 +432,14 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
     for skill in range(5):
         finished = finished_with(finished, skill, 7.0)
     np.testing.assert_array_equal(reward(finished), batch.reward[:, 0])
+    alone = reward(finished_with(state.seen.finished, 2, 8.5))
     same = finished_with(finished, 2, 8.5, ended=0.0)
     jax.tree.map(np.testing.assert_array_equal, same, finished)
     good = finished_with(finished, 2, 8.5)
     mine = np.argmax(batch.extras["skill"][:, 0], axis=1) == 2
     expected = np.asarray(batch.reward[:, 0]) + np.where(mine, 3.0 * np.arange(8.0), 0.0)
     np.testing.assert_allclose(reward(good), expected, rtol=1e-5)
+    np.testing.assert_allclose(alone, expected, rtol=1e-5)  # no skill is judged by another's episode
     # The ring keeps the newest, also where more end at once than it holds.
     many = jnp.zeros((KEPT + 3, 1))
     obs = many[..., None] + jnp.arange(float(KEPT + 3))[:, None, None] * jnp.ones((1, 1, SPEC.obs_size))
@@ -548,6 +550,23 @@ def test_candidates_draw_closer_and_change_smoothly():
     first, own = far[:, 0] - plan[0], far[:, 1] - 0.9 * far[:, 0] - 0.1 * plan[1]
     np.testing.assert_allclose(first.std(axis=0), 0.7**6, rtol=0.1)
     np.testing.assert_allclose(own.std(axis=0), 0.1 * 0.7**6, rtol=0.1)
+
+
+def test_a_plan_moves_on_by_the_skill_that_was_followed():
+    """With one candidate, the plan itself, a new plan is the old one without its first skill; smoothing changes none
+    of two equal skills."""
+    agent, state = exact(CONTINUOUS)
+    planner = Planner(agent, Planning(horizon=2, hold=5, candidates=1, refinements=1))
+    planned = PlannerState(state, jnp.array([[9.0, 9.0]]), jnp.float32(0.1))
+    first, second = jnp.array([0.5, -0.5]), jnp.array([-0.25, 0.75])
+    begun = planner.begin(planned, DADSHyper(), jax.random.key(0))
+    memory = begun._replace(plan=jnp.stack([first, second]), skill=first)
+    for age, skill, plan in ((4, first, [first, second]), (5, second, [second, second])):
+        found = planner.act(
+            planned, DADSHyper(), memory._replace(age=jnp.int32(age)), jnp.zeros(7), jax.random.key(1), "greedy"
+        )
+        np.testing.assert_allclose(found.extras["skill"], skill, rtol=1e-6)
+        np.testing.assert_allclose(found.memory.plan, plan, rtol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"candidates": 0}, {"temperature": 0.0}, {"smoothing": 1.0}])

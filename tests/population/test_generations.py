@@ -20,9 +20,12 @@ from tests.runs import TINY
 from tests.tasks import SMALL, arrays
 
 
-def bred(fitness: list[float], failed: tuple[int, ...] = (), **pbt: Any) -> tuple[Program, Population, Population]:
+def bred(
+    fitness: list[float], failed: tuple[int, ...] = (), agent: Any = TINY["agent"], **pbt: Any
+) -> tuple[Program, Population, Population]:
     """The program, and four members before and after a generation in which they have this fitness."""
-    options = TINY | {"seeds": 4, "pbt": {"bottom": 0.5, "resample": 0.0} | pbt, "devices": 2}
+    pbt = {"bottom": 0.5, "resample": 0.0} | pbt
+    options = TINY | {"seeds": 4, "pbt": pbt, "devices": 2, "agent": agent}
     if pbt.get("replay") == "share":
         options["devices"] = 1
     program = build(default_config("td3", **options).resolved())
@@ -65,6 +68,14 @@ def test_losers_of_one_donor_copy_it_and_stay_apart():
     assert any(x[0] != x[2] for x in after.members.hyper)
     jax.tree.map(np.testing.assert_array_equal, after.members.world, before.members.world)
     np.testing.assert_array_equal(after.replay.data, before.replay.data)
+
+
+def test_a_clone_does_not_go_on_with_the_return_of_its_donors_episode():
+    running = {"normalise": {"rewards": True}}
+    _, before, after = bred([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
+    donor, clone = before.members.agent.seen, after.members.agent.seen
+    assert donor.running[1] != 0 and clone.running.tolist() == [0, donor.running[1], 0, donor.running[3]]
+    assert_row(clone.returns, 0, donor.returns, 1)
 
 
 def test_replay_is_copied_on_demand():
