@@ -65,7 +65,8 @@ def measured(run: covey.Run) -> list[dict[str, float]]:
 
 def untrained(algorithm: str, changes: dict[str, Any]) -> str:
     """Cells that policies cover before any training: one seed says little, so many of them."""
-    program = build(preset_config(algorithm, env=ENV, **changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}))
+    options = changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}
+    program = build(preset_config(algorithm, env=ENV, **options).resolved())
     members = program.init(print).members
     cells = program.measure(members.agent, members.hyper)["cells"]
     many = int(np.sum(cells > 60))

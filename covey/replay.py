@@ -95,23 +95,53 @@ class Replay:
         data = jax.lax.dynamic_update_slice(state.data, block[None], start)
         return ReplayState(data, state.written + block.shape[0])
 
-    def sample(self, state: ReplayState, plan: SamplePlan, bits: Array, slot: Array | int | None = 0) -> Step:
+    def sample(self, state: ReplayState, plan: SamplePlan, bits: Array, slot: Array | int = 0) -> Step:
         """Windows [B, T] whose starts are uniform over a slot's stored records, from random bits [B] (uint32).
 
-        Without a slot, over those of all slots. A start that closes an episode is returned with `valid` 0, and a window
-        stops being valid where its episode ends. No window reaches past the newest record.
+        A start that closes an episode is returned with `valid` 0, and a window stops being valid where its episode
+        ends. No window reaches past the newest record.
         """
         size = jnp.minimum(state.written, self.rows)
-        starts = ((size - plan.window) * self.streams).astype(jnp.uint32)
-        if slot is None:
-            slot = (bits // starts % len(state.data)).astype(jnp.int32)[:, None]
-        index = (bits % starts).astype(jnp.int32)
+        starts = self._starts(size, plan)
+        return self._step(self._windows(state.data, plan, bits % starts, slot, state.written - size))
+
+    def sample_all(self, state: ReplayState, plan: SamplePlan, bits: Array, pending: Array, block: int) -> Step:
+        """The same over the records of all slots, for members that take turns to write `block` rows each.
+
+        `pending` of these rows has the member whose turn it is written so far. It draws what every slot held before the
+        block and still holds after it, so that all members draw from the same records, whatever their turn. A record
+        that is not finite is no part of a transition: one member's failure must not become the others'.
+        """
+        before = state.written - pending
+        size = jnp.minimum(before, self.rows - block)
+        starts = self._starts(size, plan)
+        slot = (bits // starts % len(state.data)).astype(jnp.int32)[:, None]
+        windows = self._windows(state.data, plan, bits % starts, slot, before - size)
+        return self._step(self.cleanse(windows[:, :, None])[:, :, 0])
+
+    def _starts(self, size: Array, plan: SamplePlan) -> Array:
+        """How many windows begin in `size` rows of all streams."""
+        return ((size - plan.window) * self.streams).astype(jnp.uint32)
+
+    def _windows(self, data: Array, plan: SamplePlan, index: Array, slot: Array | int, oldest: Array) -> Array:
+        """The rows [B, T + 1, width] of windows by their index [B], counted from the oldest row over all streams."""
+        index = index.astype(jnp.int32)
         row, stream = index // self.streams, index % self.streams
         offsets = jnp.arange(plan.window + 1, dtype=jnp.int32)
-        row = (state.written - size + row[:, None] + offsets[None]) % self.rows
-        flat = state.data.reshape(-1, self.width)
+        row = (oldest + row[:, None] + offsets[None]) % self.rows
+        flat = data.reshape(-1, self.width)
         place = (slot * self.rows + row) * self.streams + stream[:, None]
-        return self._step(flat.at[place].get(mode="promise_in_bounds"))
+        return flat.at[place].get(mode="promise_in_bounds")
+
+    def close(self, state: ReplayState, chosen: Array) -> ReplayState:
+        """The newest record of the chosen slots [slots] closes its episode: what is written next does not follow it."""
+        row = (state.written - 1) % self.rows
+        newest = jax.lax.dynamic_index_in_dim(state.data, row, axis=1)
+        closed = newest
+        for name, value in (("reward", 0.0), ("terminated", 0.0), ("last", 1.0)):
+            closed = closed.at[..., self.columns[name]].set(value)
+        newest = jnp.where(chosen[:, None, None, None], closed, newest)
+        return state._replace(data=jax.lax.dynamic_update_index_in_dim(state.data, newest, row, axis=1))
 
     def cleanse(self, data: Array) -> Array:
         """Data [slots, rows, streams, width] in which records that are not finite are no part of any transition.

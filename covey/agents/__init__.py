@@ -1,6 +1,10 @@
 """The algorithms, by name. A new one is a file beside this and a line in REGISTRY."""
 
 from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
 
 from covey.agent import Entry
 from covey.agents.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
@@ -9,6 +13,7 @@ from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
 from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
 from covey.errors import unknown
+from covey.nn.normalise import Seen
 
 REGISTRY: dict[str, Entry] = {
     "td3": Entry(TD3Config, TD3Hyper, TD3_SPACE, TD3, "twin delayed deterministic policy gradient"),
@@ -26,3 +31,15 @@ def entry(name: str) -> Entry:
     if name not in REGISTRY:
         raise unknown("agent", name, REGISTRY)
     return REGISTRY[name]
+
+
+def forget_episode(state: Any) -> Any:
+    """An agent's state for a copy of it, which acts in other environments: its statistics begin a new episode."""
+
+    def is_seen(part: Any) -> bool:
+        return isinstance(part, Seen)
+
+    def forget(part: Any) -> Any:
+        return part._replace(running=np.zeros_like(part.running)) if is_seen(part) else part
+
+    return jax.tree.map(forget, state, is_leaf=is_seen)

@@ -184,7 +184,7 @@ class DADS:
         return state._replace(sac=sac), metrics | jax.tree.map(jnp.mean, sac_metrics)
 
     def information(self, state: DADSState, data: Moves, key: Key) -> tuple[Array, Array]:
-        """log L - log sum_i exp(clip(log q(z_i) - log q(z))) [rows], and whether no other skill explains it better.
+        """log L - log sum_i exp(clip(log q(z_i) - log q(z))) [rows], and whether z is the likeliest of discrete skills.
 
         z_i are all discrete skills, so that it is exact; or draws of the prior, and the skill itself.
         """
@@ -196,12 +196,16 @@ class DADS:
         skill = jnp.broadcast_to(others[:, None], (*shape, skills.size))
         change = normalise(state.seen.changes, data.after - data.before)
         own = self._mixture(state, state.dynamics, data.before, data.skill).log_prob(change)
-        other = self._mixture(state, state.dynamics, jnp.broadcast_to(where, (*shape, where.shape[-1])), skill)
-        ratio = jnp.clip(other.log_prob(change[None]) - own[None], -MOST_RATIO, MOST_RATIO)
-        right = jnp.all(ratio <= 0.0, axis=0).astype(jnp.float32)
-        if not skills.discrete:
-            ratio = jnp.concatenate([ratio, jnp.zeros_like(own)[None]])
-        return jnp.log(float(len(ratio))) - jax.nn.logsumexp(ratio, axis=0), right
+        mixture = self._mixture(state, state.dynamics, jnp.broadcast_to(where, (*shape, where.shape[-1])), skill)
+        other = mixture.log_prob(change[None])
+        ratio = jnp.clip(other - own[None], -MOST_RATIO, MOST_RATIO)
+        if skills.discrete:
+            # Not `ratio <= 0`: `own` is another product, which may round to less than the same number in `other`.
+            right = jnp.argmax(other, axis=0) == jnp.argmax(data.skill, axis=-1)
+        else:
+            right = jnp.zeros_like(own)
+            ratio = jnp.concatenate([ratio, right[None]])
+        return jnp.log(float(len(ratio))) - jax.nn.logsumexp(ratio, axis=0), right.astype(jnp.float32)
 
     def predict(self, state: DADSState, descriptor: Array, skill: Array, key: Key | None = None) -> Array:
         """The next descriptor [..., D]: its mean, or with a key a draw."""

@@ -89,7 +89,9 @@ class Planner:
         reached = memory.reached + arrived.astype(jnp.int32)
         goal = state.goals[jnp.minimum(reached, count - 1)]
         due = arrived | (memory.age % self.planning.hold == 0)
-        plan = self._refined(state, memory.plan, where, goal, due, key_plan)
+        # The first skill has been followed; the last one is the first guess at the one that joins.
+        rest = jnp.concatenate([memory.plan[1:], memory.plan[-1:]])
+        plan = self._refined(state, jnp.where(due, rest, memory.plan), where, goal, due, key_plan)
         skill = jnp.where(due, plan[0], memory.skill)
         decision = self.agent.act(state.agent, hyper, self.agent.follow(skill), obs, key_act, mode)
         age = jnp.where(due, 0, memory.age) + 1

@@ -24,7 +24,7 @@ class SkillMemory(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The newest finished episodes: the skills they ended with [KEPT, K], their returns, and how many ever finished."""
+    """The newest finished episodes: the last skills that acted in them [KEPT, K], their returns, how many finished."""
 
     skill: Array
     returns: Array
@@ -73,7 +73,9 @@ class SkilledSAC:
             skill = jnp.where(again, self.skills.draw(key_skill, 1)[0], skill)
             age = jnp.where(again, 0, age)
         decision = self.sac.act(state, hyper, (), self.see(obs, skill), key_act, mode)
-        return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill})
+        # A skill that is drawn at an episode's final record never acts: its return is that of the one before.
+        before = {"skill_before": memory.skill} if self.skills.smerl and self.skills.resample else {}
+        return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill} | before)
 
     def see(self, obs: Array, skill: Array) -> Array:
         """What the policy and the critics see: [obs, skill]."""
@@ -96,7 +98,7 @@ class SkilledSAC:
         order = finished.total + jnp.cumsum(ended) - ended
         total = finished.total + jnp.sum(ended)
         place = jnp.where((ended > 0) & (order >= total - KEPT), order % KEPT, KEPT)
-        skill = rollout.extras["skill"].reshape(-1, self.skills.size)
+        skill = rollout.extras["skill_before" if self.skills.resample else "skill"].reshape(-1, self.skills.size)
         return Finished(
             skill=finished.skill.at[place].set(skill, mode="drop"),
             returns=finished.returns.at[place].set(rollout.obs[..., -1].reshape(-1), mode="drop"),
@@ -107,7 +109,7 @@ class SkilledSAC:
         """The information [rows] as the reward of each step [...].
 
         With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill, where R(z) is the return of the newest finished
-        episode with that skill, or with the nearest one.
+        episode with that skill or, of continuous skills, with the nearest one; 0 for the bracket where there is none.
         """
         reward = information.reshape(step.reward.shape)
         if not self.skills.smerl:
@@ -115,9 +117,12 @@ class SkilledSAC:
         skill = step.extras["skill"].reshape(-1, 1, self.skills.size)
         distance = jnp.sum((skill - finished.skill[None]) ** 2, axis=-1)
         age = (finished.total - 1 - jnp.arange(KEPT)) % KEPT
-        known = jnp.arange(KEPT) < finished.total
+        known = jnp.broadcast_to(jnp.arange(KEPT) < finished.total, distance.shape)
+        if self.skills.discrete:  # another skill's episode says nothing of this one
+            known &= distance < 1.0
         # Equally near ones differ by their age alone.
-        rank = jnp.where(known[None], distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
+        rank = jnp.where(known, distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
         returns = finished.returns[jnp.argmin(rank, axis=-1)].reshape(reward.shape)
-        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & (finished.total > 0)
+        some = jnp.any(known, axis=-1).reshape(reward.shape)
+        good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & some
         return step.reward + jnp.where(good, scale * reward, 0.0)

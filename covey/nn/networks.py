@@ -81,6 +81,8 @@ class Torso:
         plain = Torso()
         options = {name: getattr(self, name) for name in ("hidden", "activation", "norm", "dropout")}
         default = {name: getattr(plain, name) for name in options}
+        if not self.hidden:  # an encoder's default asks for no layers, so a part needs no field for them
+            default["hidden"] = ()
         return _part(TORSOS, "torso", self.kind, options | {"weights": weights}, default | {"weights": LECUN})
 
 
@@ -231,8 +233,9 @@ class Networks:
         if self.weights not in WEIGHTS:
             raise unknown("start of weights", self.weights, WEIGHTS)
         require(
-            not self.share_encoder or bool(self.encoder.hidden),
-            "share_encoder needs an encoder to share: give it units, for example --agent.networks.encoder.hidden 64.",
+            not self.share_encoder or bool(self.encoder.hidden) or self.encoder.kind != "mlp",
+            "share_encoder needs an encoder to share: give it units, for example --agent.networks.encoder.hidden 64, "
+            "or name one of your own, --agent.networks.encoder.kind NAME.",
         )
         for name in ("actor", "encoder"):
             torso = getattr(self, name)

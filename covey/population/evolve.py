@@ -47,6 +47,14 @@ class PBT:
             f"--pbt.bottom {self.bottom:g} and --pbt.top {self.top:g} overlap: together they must be at most 1.",
         )
 
+    def donors(self, members: int) -> int:
+        """How many of the members are copied in a generation."""
+        return max(1, round(self.top * members))
+
+    def losers(self, members: int) -> int:
+        """How many of the members are replaced in a generation, none of them a donor, however both are rounded."""
+        return min(round(self.bottom * members), members - self.donors(members))
+
 
 class Standing(NamedTuple):
     """What is known of the members [P] when a generation is decided: fitness, what it is the mean of, values."""
@@ -80,7 +88,7 @@ def first_hypers(space: Space, seed: int, members: range) -> dict[str, np.ndarra
 
 def generation(pbt: PBT, space: Space, standing: Standing, seed: int, number: int, rescue: int = 0) -> list[Heir]:
     """What becomes of every member. With `rescue`, a number of its own, only failed ones are replaced."""
-    donors = best(standing, max(1, round(pbt.top * len(standing.fitness))))
+    donors = best(standing, pbt.donors(len(standing.fitness)))
     replaced = {int(m): "failed" for m in np.flatnonzero(_failed(standing))}
     if not rescue:
         replaced |= {m: "worse" for m in losers(pbt, standing) if m not in replaced}
@@ -121,7 +129,7 @@ def ranked(standing: Standing) -> np.ndarray:
 def losers(pbt: PBT, standing: Standing) -> list[int]:
     """The worst members of all, worst last."""
     order = _order(standing)
-    return [int(m) for m in order[len(order) - round(pbt.bottom * len(order)) :]]
+    return [int(m) for m in order[len(order) - pbt.losers(len(order)) :]]
 
 
 def is_worse(standing: Standing, member: int, donor: int, significance: float) -> bool:

@@ -345,7 +345,7 @@ def _in_short(text: str) -> str:
 
 def _donors(config: RunConfig[Any, Any]) -> int:
     assert config.pbt
-    return max(1, round(config.pbt.top * config.seeds))
+    return config.pbt.donors(config.seeds)
 
 
 def _ray(address: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from covey.agents import forget_episode
 from covey.population.crew import LostError
 from covey.population.evolve import PBT, Heir, Standing, generation
 from covey.population.space import named, renamed
@@ -88,7 +89,7 @@ class Breeding:
             return Legacy(donors)
         fetch = self.program.crew.fetch
         data = fetch(population.replay.data, donors) if self.pbt.replay == "copy" else None
-        return Legacy(donors, fetch(population.members.agent, donors), data)
+        return Legacy(donors, forget_episode(fetch(population.members.agent, donors)), data)
 
     def _carry_out(self, population: Population, heirs: list[Heir], legacy: Legacy) -> Population:
         """This process's members with what they inherit."""

@@ -198,10 +198,7 @@ class Session:
     def _log(self) -> np.ndarray:
         """Writes down the means since the last log; the sums start again. Returns who has failed since, [p]."""
         members, trainer = self.population.members, self.program.loop.trainer
-        hyper = at(members.hyper, trainer.schedules, jnp.int32(self.step))
-        hyper = {
-            name: np.broadcast_to(x, self.program.loop.members) for name, x in named(jax.device_get(hyper)).items()
-        }
+        hyper = named(jax.device_get(self._hyper()))
         own = jax.device_get(members.tally)
         tally, hyper, broken = self.crew.gather((own, hyper, self.program.broken()))
         names = trainer.quantities
@@ -221,12 +218,18 @@ class Session:
         self.population = self.population._replace(members=members._replace(tally=fresh))
         return own.fault[:, 0] >= 0
 
+    def _hyper(self) -> Any:
+        """The members' hyper-parameters [p] at this step, those with a schedule too."""
+        loop = self.program.loop
+        now = at(self.population.members.hyper, loop.trainer.schedules, jnp.int32(self.step))
+        return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
+
     def _episodes(self) -> Episodes:
-        members, config = self.population.members, self.program.config
-        return self.program.evaluate(members.agent, members.hyper, self.program.stream(EVALUATION), config.episodes)
+        agent, episodes = self.population.members.agent, self.program.config.episodes
+        return self.program.evaluate(agent, self._hyper(), self.program.stream(EVALUATION), episodes)
 
     def _measures(self) -> dict[str, np.ndarray]:
-        return self.program.measure(self.population.members.agent, self.population.members.hyper)
+        return self.program.measure(self.population.members.agent, self._hyper())
 
     def _judge(self, judged: bool, fallen: bool, failed: np.ndarray, speed: float) -> None:
         """Evaluates, keeps the best policy, and tunes the members where it is time or one has failed."""
@@ -281,8 +284,7 @@ class Session:
         top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
         better = fitness[top] > self.best.value or bool(self.program.skills)
         if np.isfinite(fitness[top]) and better:
-            members = self.population.members
-            arrays = snapshot(self.crew.fetch((members.agent, members.hyper), [self.heard[top]]))
+            arrays = snapshot(self.crew.fetch((self.population.members.agent, self._hyper()), [self.heard[top]]))
             self.best = Best(float(fitness[top]), self.step, {name: np.asarray(x[0]) for name, x in arrays.items()})
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
         said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())

@@ -233,6 +233,11 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
 def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew: Crew) -> None:
     """Raises a CoveyError where environments, members and their data can't be where the configuration wants them."""
     replay = config.pbt.replay if config.pbt else "keep"
+    require(
+        not (on_host and agents.entry(config.algorithm).skills),
+        f"{config.algorithm} learns skills in compiled environments only, and {config.env} runs on the host. Choose a "
+        "compiled one (`covey envs` lists them), or another agent, such as sac.",
+    )
     require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
     require(
         not on_host or config.devices <= 1,

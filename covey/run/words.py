@@ -30,11 +30,11 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: s
     reporter.say(f"  hyper-parameters: {hyper}")
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
-        number, replaced = len(program.generations), round(config.pbt.bottom * config.seeds)
+        number, replaced = len(program.generations), config.pbt.losers(config.seeds)
         reporter.say(f"  tuned: {ranges or 'nothing'}")
         reporter.say(
             f"  {number} generations, one every {config.pbt.interval:,} steps; in each, the {replaced} worst by "
-            f"{config.fitness} copy one of the {max(1, round(config.pbt.top * config.seeds))} best"
+            f"{config.fitness} copy one of the {config.pbt.donors(config.seeds)} best"
         )
     reporter.say(f"  run folder: {folder.path}")
 

@@ -28,9 +28,8 @@ class Acting:
         agent = population.members.agent if world.env.actor == () else world.env.actor
         self.take(agent)
         self.seeds = world.env.seeds
-        self.hypers, self.memory, self.keys = jax.device_put(
-            (population.members.hyper, world.memory, population.members.key), self.device
-        )
+        own = (population.members.hyper, world.memory, population.members.key)
+        self.hypers, self.memory, self.keys = _copied(own, self.device)
         self.obs, self.first, self.last = _numpy(world.obs), _numpy(world.first), _numpy(world.last)
         self.clock, self.returns, self.episodes = _numpy(world.clock), _numpy(world.returns), _numpy(world.episodes)
         self.number = 0
@@ -126,6 +125,5 @@ def second_device() -> None:
 
 
 def _copied(tree: Any, device: Any) -> Any:
-    """The arrays on a device, never in the same memory."""
-    moved = jax.device_put(tree, device)
-    return jax.tree.map(lambda new, old: jnp.copy(new) if new is old else new, moved, tree)
+    """The arrays on a device, never in the same memory: the learner donates its own, also where both share a device."""
+    return jax.device_put(tree, device, may_alias=False)

@@ -58,7 +58,7 @@ class DeviceLoop:
         return spread(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, blocks)
 
     def restart(self, population: Population, failed: Any) -> Population:
-        """Members that have failed [P] get new environments, and their replay forgets what was not finite."""
+        """Members that have failed [P] get new environments; their replay ends there, without what is not finite."""
         population = self.cleanse(population, failed)
         return spread(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
 
@@ -86,7 +86,8 @@ class DeviceLoop:
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _restart(self, population: Population, failed: Array) -> Population:
         renewed = jax.vmap(lambda m: self.trainer.restart(m, population.block))(population.members)
-        return population._replace(members=where(failed, renewed, population.members))
+        replay = self.trainer.replay.close(population.replay, failed)
+        return population._replace(members=where(failed, renewed, population.members), replay=replay)
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _cleanse(self, population: Population, chosen: Array) -> Population:
@@ -107,7 +108,8 @@ class DeviceLoop:
         members, replay = population.members, population.replay
         held = (members.agent, None if data is None else replay.data)
         own, rows = jax.lax.cond(jnp.any(chosen), put, lambda held: held, held)
-        replay = replay if data is None else replay._replace(data=rows)
+        if data is not None:  # the donor's newest record is not followed by this member's next one
+            replay = self.trainer.replay.close(replay._replace(data=rows), chosen)
         return population._replace(members=members._replace(agent=own), replay=replay)
 
     @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="population")

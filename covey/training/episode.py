@@ -26,7 +26,7 @@ def watch(
     policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, steps: int
 ) -> tuple[tuple[Any, Array], Seen]:
     """The start state with its observation, and so many steps from there. What follows an end is no part of it."""
-    key_reset, key_begin = jax.random.split(key)
+    key_reset, key_begin, key_run = jax.random.split(key, 3)
     start = env.reset(key_reset)
 
     def step(carry: Any, key: Key) -> tuple[Any, Seen]:
@@ -40,7 +40,7 @@ def watch(
         )
 
     carry = (*start, policy.begin(state, hyper, key_begin))
-    return start, jax.lax.scan(step, carry, jax.random.split(key, steps))[1]
+    return start, jax.lax.scan(step, carry, jax.random.split(key_run, steps))[1]
 
 
 class Probe(NamedTuple):

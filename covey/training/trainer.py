@@ -68,9 +68,14 @@ class Trainer:
     """Members learn from the replay of all."""
 
     @property
+    def block_rows(self) -> int:
+        """Rows that a member collects in a block."""
+        return self.iterations * self.unroll
+
+    @property
     def block_steps(self) -> int:
         """Environment steps in a block."""
-        return self.iterations * self.unroll * self.envs
+        return self.block_rows * self.envs
 
     @property
     def _episodes_per_block(self) -> int:
@@ -159,7 +164,7 @@ class Trainer:
         incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
         metrics = jnp.zeros(len(self.metrics))
         if not warmup:
-            member, metrics = self._update(member, replay, hyper, draws, slot)
+            member, metrics = self._update(member, replay, hyper, draws, iteration, slot)
         tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration, learned=not warmup)
         return member._replace(tally=tally), replay
 
@@ -213,13 +218,17 @@ class Trainer:
         return (world, tally), Rows(record, outcome.obs)
 
     def _update(
-        self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, slot: Array | int
+        self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, iteration: Array, slot: Array | int
     ) -> tuple[Member, Array]:
         """`updates` calls of the agent's update, each on a batch of its own; metrics averaged."""
 
         def update(agent: Any, x: tuple[Array, Key]) -> tuple[Any, Array]:
             bits, key = x
-            batch = self.replay.sample(replay, self.agent.plan, bits, None if self.shared else slot)
+            if self.shared:
+                pending = (iteration % self.iterations + 1) * self.unroll
+                batch = self.replay.sample_all(replay, self.agent.plan, bits, pending, self.block_rows)
+            else:
+                batch = self.replay.sample(replay, self.agent.plan, bits, slot)
             agent, metrics = self.agent.update(agent, hyper, batch, key)
             return agent, jnp.concatenate([metrics[name].reshape(-1) for name in sorted(metrics)])
 
@@ -295,6 +304,12 @@ def make_trainer(
     # Where starts are dear, a block is long enough to need but one for each environment.
     block = HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS
     iterations = max(1, block // (unroll * envs), -(-(spec.steps_per_start - 1) // unroll))
+    least = iterations * unroll + agent.plan.window + 1
+    require(
+        not shared or rows >= least,
+        f"--capacity {capacity} is too small for --pbt.replay share: a member draws from what all have kept of the "
+        f"blocks before, and a block writes {iterations * unroll * envs} steps. Raise it to at least {least * envs}.",
+    )
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
 

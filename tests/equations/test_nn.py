@@ -8,6 +8,7 @@ import optax
 import pytest
 
 import covey
+from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.errors import CoveyError
 from covey.nn.networks import TORSOS, Networks, Torso, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import init_stats, normalise, update_stats
@@ -93,6 +94,32 @@ def test_any_flax_module_can_be_the_torso():
         assert float(apply(module, init(module, jax.random.key(0), jnp.ones(1)), jnp.ones(1))[0]) == 2.0
     finally:
         del TORSOS["doubler"]
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_an_encoder_may_have_no_options(share: bool):
+    """A picture [2, 2] in each observation, through a convolution with no field of its own: 3 numbers of 1."""
+
+    @covey.register_torso("conv")
+    class Conv(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            picture = x.reshape(*x.shape[:-1], 2, 2, 1)
+            return nn.Conv(3, (2, 2), padding="VALID")(picture).reshape(*x.shape[:-1], 3)
+
+    try:
+        networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)), Torso("conv", hidden=()), share)
+        spec = EnvSpec(4, 1, 9, (-1.0,), (1.0,))
+        agent = TD3(TD3Config(networks, batch_size=8), spec)
+        state = agent.init(TD3Hyper(), jax.random.key(0))
+        kernel = (state.critic.online.encoder if share else state.actor["encoder"])["Conv_0"]["kernel"]
+        assert kernel.shape[-3:] == (2, 1, 3)
+        action = agent.act(state, TD3Hyper(), (), jnp.ones(4), jax.random.key(1), "greedy").action
+        assert action.shape == (1,) and bool(jnp.isfinite(action).all())
+        with pytest.raises(CoveyError, match="'conv' has no option 'hidden'"):
+            Torso("conv", hidden=(64,)).module()
+    finally:
+        del TORSOS["conv"]
 
 
 def test_mistyped_parts():

@@ -108,3 +108,44 @@ def test_bytes_per_transition():
 def test_a_replay_that_cannot_serve_the_plan_is_an_error(rows, plan, unroll, warmup, message):
     with pytest.raises(CoveyError, match=message):
         Replay(rows=rows, streams=2, obs_size=1, action_size=1).check(plan, unroll, warmup)
+
+
+def test_all_members_of_a_block_draw_from_the_same_records():
+    """Whatever they have written of the block: from the rows that all had before it and that none overwrites in it."""
+    bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
+    plan, block = SamplePlan(5000, 2), 6
+    for rows in (12, 20, 40):
+        before = filled(REPLAY, rows, 2, slots=3)
+        drawn = REPLAY.sample_all(before, plan, bits, jnp.int32(0), block)
+        oldest = max(0, rows + block - REPLAY.rows)
+        for t, records in enumerate((drawn.obs[:, 0], drawn.next_obs[:, 0], drawn.next_obs[:, 1])):
+            slot, time = np.divmod(np.asarray(records[:, 0]).astype(int), 1000)
+            assert set(slot) == {0, 1, 2} and set(time) == set(range(oldest + t, rows - 2 + t))
+        state = before
+        for done in (2, 4, 6):
+            state = REPLAY.add(state, coded(5000 + done, 2, 3), 1)
+            again = REPLAY.sample_all(state, plan, bits, jnp.int32(done), block)
+            jax.tree.map(np.testing.assert_array_equal, again, drawn)
+
+
+def test_what_is_not_finite_is_drawn_from_no_shared_replay():
+    state = filled(REPLAY, 20, 2, slots=2)
+    state = state._replace(data=state.data.at[1, 11, 0, 0].set(jnp.nan))
+    bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
+    step = REPLAY.sample_all(state, SamplePlan(5000, 2), bits, jnp.int32(0), 4)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(step))
+    time, stream = np.asarray(step.obs[:, 0, 0]).astype(int), np.asarray(step.obs[:, 0, 1]).astype(int)
+    here = (time >= 1000) & (stream == 0)
+    assert set(time[here & (step.valid[:, 0] == 0)]) == {1007, 1010, 1014}, "two ends, and the record before the NaN"
+    before = np.asarray(step.valid)[here & (time == 1009)]
+    assert len(before) > 10 and np.all(before == [1, 0])
+
+
+def test_the_newest_record_of_a_slot_is_closed():
+    """By hand: row 13 % 6 - 1 of slot 1 closes its episode, and nothing else changes."""
+    replay = Replay(rows=6, streams=2, obs_size=2, action_size=1)
+    data = np.arange(2 * 6 * 2 * 6, dtype=np.float32).reshape(2, 6, 2, 6)
+    state = replay.init(2)._replace(data=jnp.asarray(data), written=jnp.int32(13))
+    data[1, 0, :, 3:] = [0.0, 0.0, 1.0]
+    closed = replay.close(state, jnp.array([False, True]))
+    np.testing.assert_array_equal(closed.data, data)

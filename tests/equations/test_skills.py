@@ -241,6 +241,20 @@ def test_reward_of_dads_is_clipped():
     np.testing.assert_allclose(information, np.log(5) - np.log(1 + 4 * np.exp(50.0)), rtol=1e-4)
 
 
+def test_accuracy_of_dads_is_the_argmax_over_skills():
+    """The likelihood of the own skill may round differently from that among all skills: that must not count.
+
+    Here it differs by more than rounding, because the stored skills are shorter than 1 by a thousandth.
+    """
+    agent = dads(FIVE)
+    state, data = state_of(agent), moves(agent.skilled.view, batch_of(agent))
+    rows = zip(*(np.asarray(x, np.float64) for x in (data.before, data.after)), strict=True)
+    likeliest = np.argmax([[log_q(agent, state, *row, z) for z in np.eye(5)] for row in rows], axis=1)
+    stored = data._replace(skill=0.999 * jax.nn.one_hot(jnp.asarray(likeliest).at[:2].add(1) % 5, 5))
+    _, right = jax.jit(agent.information)(state, stored, jax.random.key(0))
+    np.testing.assert_array_equal(right, [0, 0, 1, 1, 1, 1, 1, 1])
+
+
 @pytest.mark.parametrize("skills", [CONTINUOUS, FIVE], ids=["continuous", "discrete"])
 def test_reward_of_diayn(skills):
     agent = diayn(skills)
@@ -418,18 +432,40 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
     for skill in range(5):
         finished = finished_with(finished, skill, 7.0)
     np.testing.assert_array_equal(reward(finished), batch.reward[:, 0])
+    alone = reward(finished_with(state.seen.finished, 2, 8.5))
     same = finished_with(finished, 2, 8.5, ended=0.0)
     jax.tree.map(np.testing.assert_array_equal, same, finished)
     good = finished_with(finished, 2, 8.5)
     mine = np.argmax(batch.extras["skill"][:, 0], axis=1) == 2
     expected = np.asarray(batch.reward[:, 0]) + np.where(mine, 3.0 * np.arange(8.0), 0.0)
     np.testing.assert_allclose(reward(good), expected, rtol=1e-5)
+    np.testing.assert_allclose(alone, expected, rtol=1e-5)  # no skill is judged by another's episode
     # The ring keeps the newest, also where more end at once than it holds.
     many = jnp.zeros((KEPT + 3, 1))
     obs = many[..., None] + jnp.arange(float(KEPT + 3))[:, None, None] * jnp.ones((1, 1, SPEC.obs_size))
     extras = {"skill": jnp.broadcast_to(jnp.eye(5)[0], (KEPT + 3, 1, 5))}
     full = agent.skilled.finish(good, Step(obs, many[..., None], many, many, obs, many, extras))
     assert int(full.total) == 6 + KEPT + 3 and sorted(np.asarray(full.returns)) == list(range(3, KEPT + 3))
+
+
+def test_smerl_credits_the_skill_that_acted():
+    """A skill drawn at an episode's final record acts no more: the return belongs to the one before it."""
+    agent = diayn(Skills(number=5, resample=1.0, resample_after=1, smerl=True))
+    state, hyper = state_of(agent), DIAYNHyper()
+    act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, "sample"))
+    memory, records = agent.begin(state, hyper, jax.random.key(1)), []
+    for key in jax.random.split(jax.random.key(5), 4):
+        decision = act(memory, key)
+        memory, records = decision.memory, [*records, decision.extras]
+    skills = np.array([np.argmax(r["skill"]) for r in records])
+    assert skills[2] != skills[3], "another skill is drawn at the final record"
+    finished = state.seen.finished
+    for t, extras in enumerate(records):  # an iteration may collect but one row
+        row = jax.tree.map(lambda x: x[None, None], extras)
+        obs, zero, valid = jnp.full((1, 1, SPEC.obs_size), 7.0), jnp.zeros((1, 1)), jnp.full((1, 1), float(t < 3))
+        finished = agent.skilled.finish(finished, Step(obs, obs[..., :2], zero, zero, obs, valid, row))
+    assert int(finished.total) == 1 and float(finished.returns[0]) == 7.0
+    assert int(np.argmax(finished.skill[0])) == skills[2]
 
 
 # Measures and plans.
@@ -514,6 +550,23 @@ def test_candidates_draw_closer_and_change_smoothly():
     first, own = far[:, 0] - plan[0], far[:, 1] - 0.9 * far[:, 0] - 0.1 * plan[1]
     np.testing.assert_allclose(first.std(axis=0), 0.7**6, rtol=0.1)
     np.testing.assert_allclose(own.std(axis=0), 0.1 * 0.7**6, rtol=0.1)
+
+
+def test_a_plan_moves_on_by_the_skill_that_was_followed():
+    """With one candidate, the plan itself, a new plan is the old one without its first skill; smoothing changes none
+    of two equal skills."""
+    agent, state = exact(CONTINUOUS)
+    planner = Planner(agent, Planning(horizon=2, hold=5, candidates=1, refinements=1))
+    planned = PlannerState(state, jnp.array([[9.0, 9.0]]), jnp.float32(0.1))
+    first, second = jnp.array([0.5, -0.5]), jnp.array([-0.25, 0.75])
+    begun = planner.begin(planned, DADSHyper(), jax.random.key(0))
+    memory = begun._replace(plan=jnp.stack([first, second]), skill=first)
+    for age, skill, plan in ((4, first, [first, second]), (5, second, [second, second])):
+        found = planner.act(
+            planned, DADSHyper(), memory._replace(age=jnp.int32(age)), jnp.zeros(7), jax.random.key(1), "greedy"
+        )
+        np.testing.assert_allclose(found.extras["skill"], skill, rtol=1e-6)
+        np.testing.assert_allclose(found.memory.plan, plan, rtol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"candidates": 0}, {"temperature": 0.0}, {"smoothing": 1.0}])

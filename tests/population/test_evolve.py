@@ -29,6 +29,20 @@ def test_the_worst_of_all_copy_the_best():
         assert found[member].hyper["rate"] == standing([0] * 8).hypers["rate"][member]
 
 
+@pytest.mark.parametrize(("bottom", "top"), [(0.5, 0.5), (0.3, 0.7), (0.9, 0.1), (0.25, 0.25)])
+def test_nobody_is_donor_and_loser_at_once(bottom: float, top: float):
+    """However both shares are rounded: of three members at 0.5 and 0.5, two are copied and one is replaced."""
+    pbt = PBT(bottom=bottom, top=top)
+    for members in range(2, 12):
+        known = standing(list(range(members)))
+        replaced, donors = losers(pbt, known), best(known, pbt.donors(members))
+        assert not {*replaced} & {*donors.tolist()}
+        if (members, bottom) == (3, 0.5):
+            assert replaced == [0] and donors.tolist() == [2, 1]
+        if bottom == 0.25:
+            assert len(replaced) == round(members / 4)
+
+
 def test_children_inherit_and_differ():
     """QDax draws anew once per donor: its clones are twins, and the donor's values are lost."""
     known = standing([9, 1, 2, 3, 4, 5, 6, 7])

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.agent import SamplePlan
 from covey.errors import CoveyError
 from covey.population.evolve import Standing
 from covey.replay import Replay
@@ -22,9 +20,12 @@ from tests.runs import TINY
 from tests.tasks import SMALL, arrays
 
 
-def bred(fitness: list[float], failed: tuple[int, ...] = (), **pbt: Any) -> tuple[Program, Population, Population]:
+def bred(
+    fitness: list[float], failed: tuple[int, ...] = (), agent: Any = TINY["agent"], **pbt: Any
+) -> tuple[Program, Population, Population]:
     """The program, and four members before and after a generation in which they have this fitness."""
-    options = TINY | {"seeds": 4, "pbt": {"bottom": 0.5, "resample": 0.0} | pbt, "devices": 2}
+    pbt = {"bottom": 0.5, "resample": 0.0} | pbt
+    options = TINY | {"seeds": 4, "pbt": pbt, "devices": 2, "agent": agent}
     if pbt.get("replay") == "share":
         options["devices"] = 1
     program = build(default_config("td3", **options).resolved())
@@ -41,6 +42,15 @@ def bred(fitness: list[float], failed: tuple[int, ...] = (), **pbt: Any) -> tupl
 def assert_row(one: Any, i: int, two: Any, j: int) -> None:
     """Member i of one has what member j of the other has, to the bit."""
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[i], b[j]), one, two)
+
+
+def closed(program: Program, population: Population) -> np.ndarray:
+    """The replay of all members, each with its newest record as the final one of an episode."""
+    data, columns = np.array(population.replay.data), program.loop.trainer.replay.columns
+    newest = data[:, int(population.replay.written) - 1]
+    newest[..., columns["reward"]] = newest[..., columns["terminated"]] = 0.0
+    newest[..., columns["last"]] = 1.0
+    return data
 
 
 def test_losers_of_one_donor_copy_it_and_stay_apart():
@@ -60,21 +70,33 @@ def test_losers_of_one_donor_copy_it_and_stay_apart():
     np.testing.assert_array_equal(after.replay.data, before.replay.data)
 
 
+def test_a_clone_does_not_go_on_with_the_return_of_its_donors_episode():
+    running = {"normalise": {"rewards": True}}
+    _, before, after = bred([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
+    donor, clone = before.members.agent.seen, after.members.agent.seen
+    assert donor.running[1] != 0 and clone.running.tolist() == [0, donor.running[1], 0, donor.running[3]]
+    assert_row(clone.returns, 0, donor.returns, 1)
+
+
 def test_replay_is_copied_on_demand():
-    _, before, after = bred([0.0, 9.0, 1.0, 5.0], replay="copy")
+    program, before, after = bred([0.0, 9.0, 1.0, 5.0], replay="copy")
+    expected = closed(program, before)[1]
     for loser in (0, 2):
-        np.testing.assert_array_equal(after.replay.data[loser], before.replay.data[1])
+        np.testing.assert_array_equal(after.replay.data[loser], expected)
     np.testing.assert_array_equal(after.replay.data[3], before.replay.data[3])
 
 
 def test_a_failed_member_begins_again():
-    _, before, after = bred([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
+    program, before, after = bred([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
     assert_row(after.members.agent, 2, before.members.agent, 1)
     assert_row(after.members.agent, 3, before.members.agent, 1)
     assert_row(after.members.agent, 0, before.members.agent, 0)
     assert not np.array_equal(after.members.world.obs[2], before.members.world.obs[2])
     assert after.members.world.first[2].all() and not after.members.world.clock[2].any()
     np.testing.assert_array_equal(after.members.world.obs[0], before.members.world.obs[0])
+    ended = closed(program, before)
+    np.testing.assert_array_equal(after.replay.data[2:], ended[2:])
+    np.testing.assert_array_equal(after.replay.data[:2], before.replay.data[:2])
 
 
 def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
@@ -89,19 +111,6 @@ def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
     kept = np.arange(6) != 3
     shown = [i for i in range(6) if i != replay.columns["last"].start]
     np.testing.assert_array_equal(found[0, kept][..., shown], data[0, kept][..., shown])
-
-
-def test_a_shared_replay_is_drawn_from_as_a_whole():
-    replay = Replay(rows=8, streams=2, obs_size=1, action_size=1)
-    state = replay.init(3)
-    slots = np.broadcast_to(np.arange(3.0, dtype=np.float32).reshape(3, 1, 1, 1), (3, 8, 2, 1))
-    data = np.concatenate([slots, np.zeros((3, 8, 2, 4), np.float32)], axis=-1)
-    state = state._replace(data=jnp.asarray(data), written=jnp.int32(5))
-    bits = jax.random.bits(jax.random.key(0), (3000,), jnp.uint32)
-    step = replay.sample(state, SamplePlan(3000, 2), bits, None)
-    found = np.asarray(step.obs[:, 0, 0])
-    np.testing.assert_allclose([np.mean(found == i) for i in range(3)], 1 / 3, atol=0.03)
-    np.testing.assert_array_equal(step.obs[:, 0], step.next_obs[:, 0])
 
 
 def test_sharing_needs_one_device():

@@ -64,6 +64,18 @@ TABLE = {
     "a rate below 0": ([*TRAIN, "--hyper.actor-lr", "linear:1:-1"], "--hyper.actor-lr must lie between 0 and inf"),
     "a seed out of range": ([*TRAIN, "--seed", "5000000000"], "--seed 5000000000 is out of range"),
     "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be less than"),
+    "skills on the host": (
+        ["train", "diayn", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
+        "diayn learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+    ),
+    "skills on the host, of the observation": (
+        ["train", "dads", "--out", "OUT", "--env", "gymnasium:Pendulum-v1", "--agent.skills.descriptor", "observation"],
+        "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+    ),
+    "skills of coordinates, on the host": (
+        ["train", "dads", "--agent.skills.descriptor", "0", "1", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
+        "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+    ),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),

@@ -10,7 +10,9 @@ from PIL import Image
 import covey
 from covey.cli import main
 from covey.envs.builtin.point import Point
+from covey.run.checkpoint import Store
 from covey.run.plots import curve
+from covey.run.program import Program
 from covey.run.stats import iqm, iqm_interval, mean_interval
 from tests.runs import FLAGS, TINY, rows, tiny
 
@@ -130,14 +132,25 @@ def test_a_member_of_several_seeds_is_the_single_run_of_that_seed(run, tmp_path)
     np.testing.assert_allclose(single.metrics()["eval/return"]["value"], mine, rtol=1e-3)
 
 
-def test_a_schedule_from_the_command_line(tmp_path):
-    out = tmp_path / "run"
+def test_a_schedule_from_the_command_line(tmp_path, monkeypatch):
+    """It is logged, evaluated with and saved at its value of the moment."""
+    out, evaluated, evaluate = tmp_path / "run", [], Program.evaluate
+
+    def watched(program, states, hypers, *rest):
+        evaluated.append(float(hypers.exploration_noise[0]))
+        return evaluate(program, states, hypers, *rest)
+
+    monkeypatch.setattr(Program, "evaluate", watched)
     flags = ["--hyper.exploration-noise", "linear:0.3:0.05", "--out", str(out)]
     assert main(["train", "td3", *FLAGS, *flags]) == 0
     assert json.loads((out / "config.json").read_text())["hyper"]["exploration_noise"] == "linear:0.3:0.05:1200"
     column = covey.load(out).metrics()["hyper/exploration_noise"]
     steps, values = np.array(column["step"]), np.array(column["value"])
     np.testing.assert_allclose(values, 0.3 - 0.25 * steps / 1200, rtol=1e-5)
+    arrays, info = Store(out / "checkpoints", "best").read_newest(print)
+    best = 0.3 - 0.25 * info["step"] / 1200
+    np.testing.assert_allclose(arrays["[1].exploration_noise"], best, rtol=1e-5)
+    np.testing.assert_allclose(evaluated, [*(0.3 - 0.25 * np.array([0, 400, 800, 1200]) / 1200), best], rtol=1e-5)
 
 
 def test_metrics_cut_short_by_a_kill_can_be_drawn(run, tmp_path):

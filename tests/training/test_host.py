@@ -1,6 +1,8 @@
 """The host loop: the compiled loop's learning on environments that are not compiled, overlapped or in strict order."""
 
 import dataclasses
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +131,33 @@ def test_where_a_run_is_cut_or_read_back_does_not_matter(overlap: bool):
     kept = snapshot(state)
     state = restore(jax.eval_shape(lambda: state), kept)
     assert_same(whole, again.advance(state, 2, warmup=False))
+
+
+def trained_after_a_compiled_run(overlap: bool) -> Any:
+    """The agent of a host run in a process that has trained in the compiled loop before."""
+    compiled = DeviceLoop(small_trainer("td3", CompiledDrift(), envs=2), 1, "map")
+    jax.block_until_ready(population(compiled))
+    loop = HostLoop(trainer_of_two(), 1, "map", overlap)
+    start = loop.advance(population(loop), 0, warmup=False)
+    return jax.device_get(loop.advance(start, 3, warmup=False).members.agent)
+
+
+def test_a_host_run_on_one_device_is_that_on_two(tmp_path: Path):
+    """Where acting and learning share a device, the learner donates its arrays and acting goes on with its own."""
+    code = """
+import sys, jax, numpy
+from tests import conftest
+jax.config.update("jax_num_cpu_devices", 1)
+from tests.training.test_host import trained_after_a_compiled_run
+assert len(jax.devices()) == 1
+for overlap in (True, False):
+    numpy.savez(f"{sys.argv[1]}/{overlap}", *jax.tree.leaves(trained_after_a_compiled_run(overlap)))
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    for overlap in (True, False):
+        found = np.load(tmp_path / f"{overlap}.npz")
+        for name, leaf in zip(found, jax.tree.leaves(trained_after_a_compiled_run(overlap)), strict=True):
+            np.testing.assert_array_equal(found[name], leaf)
 
 
 def test_members_in_lock_step_are_those_in_turn():
