@@ -23,8 +23,9 @@ options, --coordinator HOST:PORT --processes N --process I (or --coordinator aut
 --engine ray the members are divided among islands that don't wait for each other, on this machine or, with
 --ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
-Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
---checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values.
+Resumes a run from its newest checkpoint. What may change within a run: --steps, --capacity (which can only grow),
+--evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is written to
+changes.jsonl. The defaults shown are this run's values.
 --ray-address says where the islands of a run with --engine ray go on."""
 
 
