@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.cli.arguments import PLUGINS, first, parse, take
+from covey.cli.arguments import PLUGINS, asks_for_help, first, parse, take
 from covey.cli.catalogue import agents
 from covey.errors import require
 
@@ -34,7 +34,7 @@ def train(arguments: list[str]) -> None:
     from covey.run.config import config_type
     from covey.run.progress import Reporter
 
-    if arguments[:1] in (["-h"], ["--help"]):
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
         agents([])
         return
@@ -51,7 +51,7 @@ def evolve(arguments: list[str]) -> None:
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    if arguments[:1] in (["-h"], ["--help"]):
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
         agents([])
         return
@@ -141,6 +141,9 @@ def resume(arguments: list[str]) -> None:
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
+        print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
+        return
     path, arguments = first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
