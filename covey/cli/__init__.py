@@ -59,8 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise unknown("command", arguments[0], VERBS)
         if arguments[0] in catalogue.HELP and asks_for_help(arguments):
             print(catalogue.HELP[arguments[0]])
-            return 0
-        VERBS[arguments[0]](arguments[1:])
+        else:
+            VERBS[arguments[0]](arguments[1:])
         return 0
     except LostProcess as error:
         print(f"covey: {error}", file=sys.stderr, flush=True)
