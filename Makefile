@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 # `make bench-peers PEERS_VERSIONS=` gives the others the newest jax instead of covey's.
 PEERS_VERSIONS ?= -c constraints.txt
-CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+# Processes of `make test`: by default one per core, and no more than there is memory for.
+WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 
 .PHONY: run test test-envpool test-ray lint format bench bench-peers bench-learning clean
 
@@ -13,7 +14,7 @@ run: $(VENV)/.run  ## train the default task to a good policy and show where the
 	$(BIN)/covey train td3 --env pendulum
 
 test: lint  ## the whole test suite, as CI runs it
-	$(BIN)/pytest -n $(CORES) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpool`, 800 MB
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envpool]'

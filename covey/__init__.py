@@ -37,6 +37,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names, which completion shows before they are imported."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are used: `import covey` stays instant and touches no device."""
     if name in __all__:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agent import SamplePlan
 from covey.errors import require
@@ -84,6 +85,19 @@ class Replay:
     def init(self, slots: int) -> ReplayState:
         data = jnp.zeros((slots, self.rows, self.streams, self.width), jnp.float32)
         return ReplayState(data, jnp.zeros((), jnp.int32))
+
+    def restore(self, stored: np.ndarray, written: Array) -> ReplayState:
+        """The state from the filled rows [slots, filled, ...] of a stored ring, which may have had fewer rows.
+
+        A ring that grows is put in time order and counted from its filled rows: the next row follows the newest, and
+        no window joins the newest to the oldest.
+        """
+        filled = stored.shape[1]
+        if filled < min(int(written), self.rows):
+            stored, written = in_time_order(stored, int(written)), jnp.asarray(filled, jnp.int32)
+        data = np.zeros((stored.shape[0], self.rows, *stored.shape[2:]), np.float32)
+        data[:, :filled] = stored
+        return ReplayState(jnp.asarray(data), written)
 
     def add(self, state: ReplayState, records: Record, slot: Array | int = 0) -> ReplayState:
         """The state with records [T, streams, ...] written to one slot; T must divide `rows`."""
@@ -166,3 +180,9 @@ class Replay:
         now = jax.tree.map(lambda x: x[:, :-1], records)
         valid = jnp.cumprod(1.0 - now.last, axis=1)
         return Step(now.obs, now.action, now.reward, now.terminated, records.obs[:, 1:], valid, now.extras)
+
+
+def in_time_order(stored: np.ndarray, written: int) -> np.ndarray:
+    """The filled rows [slots, filled, ...] of a ring, oldest first, where `written` rows were ever written."""
+    filled = stored.shape[1]
+    return np.roll(stored, -(written % filled), axis=1) if written > filled else stored

@@ -32,7 +32,8 @@ class Cart:
         return state, jnp.stack(state)
 
     def step(self, state, action, key):
-        velocity = 0.95 * state.velocity + 0.1 * 2.0 * action[0]  # actions arrive in [-1, 1]
+        force = 2.0 * jnp.clip(action[0], -1.0, 1.0)  # the whole action box is [-1, 1]; step must clip to it
+        velocity = 0.95 * state.velocity + 0.1 * force
         state = CartState(state.position + 0.1 * velocity, velocity)
         return state, Outcome(jnp.stack(state), -jnp.abs(state.position), jnp.zeros((), bool))
 

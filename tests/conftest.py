@@ -3,7 +3,11 @@
 Their compiled programs are cached in a folder of their own, which the processes that tests start inherit.
 """
 
+import ctypes
+import gc
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -23,14 +27,40 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-MOST_MAPS = 20_000
-"""Memory maps of a process; every compiled program has some, and Linux ends a process with more than 65,530."""
+GROWTH = 500 * 2**20
+"""Bytes by which a process may grow before it forgets its compiled programs."""
+FLOOR = {"bytes": 2**62}  # the least that it has had since it last forgot them
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_programs():
-    """A process that runs many files of tests forgets their programs now and then; those on disk stay."""
+@pytest.fixture(autouse=True)
+def forget_programs() -> Iterator[None]:
+    """Keeps a process that runs many tests small: it forgets its compiled programs now and then; those on disk stay.
+
+    They also have memory maps, of which Linux allows a process 65,530.
+    """
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_text().count("\n") > MOST_MAPS:
+    FLOOR["bytes"] = min(FLOOR["bytes"], memory("VmRSS"))
+    if memory("VmRSS") > FLOOR["bytes"] + GROWTH:
         jax.clear_caches()
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # without which glibc keeps what was freed
+        if trim:
+            trim(0)
+        FLOOR["bytes"] = memory("VmRSS")
+
+
+def memory(name: str) -> int:
+    """Bytes of this process, as Linux counts them: VmRSS now, VmHWM at the most; elsewhere 0."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def pytest_sessionfinish() -> None:
+    """With COVEY_TEST_MEMORY=FILE, appends the most memory that this process and any that it started have had."""
+    file = os.environ.get("COVEY_TEST_MEMORY")
+    if file:
+        started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        with Path(file).open("a") as report:
+            report.write(f"{worker}: {memory('VmHWM') / 2**30:.2f} GiB, started {started / 2**30:.2f} GiB\n")

@@ -4,7 +4,7 @@ import os
 import sys
 
 from covey.cli import catalogue, runs, training
-from covey.cli.arguments import import_plugins
+from covey.cli.arguments import asks_for_help, import_plugins
 from covey.errors import CoveyError, LostProcess, unknown
 
 USAGE = """\
@@ -57,7 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
             return _version()
         if arguments[0] not in VERBS:
             raise unknown("command", arguments[0], VERBS)
-        VERBS[arguments[0]](arguments[1:])
+        if arguments[0] in catalogue.HELP and asks_for_help(arguments):
+            print(catalogue.HELP[arguments[0]])
+        else:
+            VERBS[arguments[0]](arguments[1:])
         return 0
     except LostProcess as error:
         print(f"covey: {error}", file=sys.stderr, flush=True)

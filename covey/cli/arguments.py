@@ -28,6 +28,11 @@ def import_plugins(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def asks_for_help(arguments: list[str]) -> bool:
+    """Whether -h or --help is among the arguments."""
+    return "-h" in arguments or "--help" in arguments
+
+
 def first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]]:
     require(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
     return arguments[0], arguments[1:]

@@ -3,6 +3,27 @@
 from covey.cli.arguments import first
 from covey.errors import require
 
+# The verbs whose arguments are no options: what --help prints of them.
+HELP = {
+    "check-env": """\
+covey check-env ENV
+
+Checks an environment against the contract of docs/extending.md, and prints a line for each rule: ok, or WRONG with what
+to change. The exit code is 1 if any rule is broken. Example: covey check-env brax:ant""",
+    "envs": """\
+covey envs [LIBRARY]
+
+Lists the built-in environments, or those of another library. Example: covey envs brax""",
+    "agents": """\
+covey agents [AGENT]
+
+Lists the agents, or one of them, with their hyper-parameters, defaults and search ranges. Example: covey agents sac""",
+    "presets": """\
+covey presets
+
+Lists the presets: the options that are the defaults of an agent on an environment. --preset off trains without.""",
+}
+
 
 def check_env(arguments: list[str]) -> None:
     from covey import envs

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.cli.arguments import PLUGINS, first, parse, take
+from covey.cli.arguments import PLUGINS, asks_for_help, first, parse, take
 from covey.cli.catalogue import agents
 from covey.errors import require
 
@@ -23,8 +23,9 @@ options, --coordinator HOST:PORT --processes N --process I (or --coordinator aut
 --engine ray the members are divided among islands that don't wait for each other, on this machine or, with
 --ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
-Goes on with a run from its newest checkpoint. What may change within a run: --steps, --evaluations, --episodes,
---checkpoint-minutes and --hyper.*; a change is written to changes.jsonl. The defaults shown are this run's values.
+Resumes a run from its newest checkpoint. What may change within a run: --steps, --capacity (which can only grow),
+--evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is written to
+changes.jsonl. The defaults shown are this run's values.
 --ray-address says where the islands of a run with --engine ray go on."""
 
 
@@ -33,7 +34,7 @@ def train(arguments: list[str]) -> None:
     from covey.run.config import config_type
     from covey.run.progress import Reporter
 
-    if arguments[:1] in (["-h"], ["--help"]):
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
         agents([])
         return
@@ -50,7 +51,7 @@ def evolve(arguments: list[str]) -> None:
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    if arguments[:1] in (["-h"], ["--help"]):
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
         agents([])
         return
@@ -140,6 +141,9 @@ def resume(arguments: list[str]) -> None:
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
+        print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
+        return
     path, arguments = first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)

@@ -13,7 +13,7 @@ from covey.population.crew import Alone, Crew
 from covey.run.cache import use_cache
 from covey.run.checkpoint import Store
 from covey.run.cluster import Cluster, Connection, connected, train_islands
-from covey.run.config import RunConfig, default_config
+from covey.run.config import MOST_REPLAY, RunConfig, default_config
 from covey.run.devices import use_devices
 from covey.run.fit import Session
 from covey.run.folder import RunFolder, new_folder, writing
@@ -26,7 +26,7 @@ from covey.run.run import Run
 from covey.run.words import differences, finish, introduce
 
 ALONE, HERE, MOST_PATH = Alone(), Cluster(), 4096
-RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
+RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
 
 
 def train(
@@ -141,6 +141,7 @@ def resume(
         use_devices(config or old, crew.count * old.islands)
         with _one_at_a_time(crew):
             program = _changed_program(folder, config, crew)
+        _warn_of_short_replay(old, program.config, reporter)
         return _fit(program, folder, reporter, connection=connection)
 
 
@@ -172,6 +173,16 @@ def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, crew
     return changes[-1].program
 
 
+def _warn_of_short_replay(old: RunConfig[Any, Any], new: RunConfig[Any, Any], reporter: Reporter) -> None:
+    """Says that a run becomes longer than its replay, which was made for its first length."""
+    enough = min(new.steps, MOST_REPLAY)
+    if new.steps > old.steps and new.capacity == old.capacity < enough:
+        reporter.say(
+            f"Note: the replay holds only the newest {new.capacity:,} of {new.steps:,} steps. "
+            f"To keep more, resume with --capacity {enough}."
+        )
+
+
 class Change(NamedTuple):
     """What is to be another way in a run from a step on, which is possible."""
 
@@ -192,13 +203,20 @@ class Change(NamedTuple):
 def _change(folder: RunFolder, config: RunConfig[Any, Any] | None, crew: Crew) -> Change:
     """How a configuration changes a run; an error where it can't."""
     old = folder.load_config()
-    new = dataclasses.replace(config, capacity=old.capacity).resolved() if config else old
+    new = config.resolved() if config else old
+    if config and config.capacity == 0:  # as long as the run, and no less than it was
+        new = dataclasses.replace(new, capacity=max(new.capacity, old.capacity))
     differing = differences(old, new)
     forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
     require(
         not forbidden,
         f"{_listed(forbidden)}: that can't change within a run. What can: {', '.join(RESUMABLE)}. For another value, "
         "start another run.",
+    )
+    require(
+        new.capacity >= old.capacity,
+        f"--capacity {new.capacity} is less than the {old.capacity} steps that the replay of {folder.path} holds. "
+        "It can grow within a run, but not shrink.",
     )
     program = build(new, crew)
     step = max(Store(folder.checkpoints, "step").steps(), default=0)

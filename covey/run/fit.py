@@ -14,7 +14,6 @@ import numpy as np
 from covey.errors import CoveyError, require
 from covey.population.evolve import Standing
 from covey.population.space import named
-from covey.replay import ReplayState
 from covey.run.cache import hushed
 from covey.run.checkpoint import Store, Writer, newest_of_all, restore, snapshot
 from covey.run.evolving import Breeding
@@ -362,8 +361,7 @@ class Session:
         fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]
         require(fits, f"The replay in the checkpoint of step {info['step']:,} is of another program.")
         members, written, block = restore((template.members, template.replay.written, template.block), arrays)
-        data = np.zeros(shape, np.float32)
-        data[:, : stored.shape[1]] = stored
+        replay = self.program.loop.trainer.replay.restore(stored, written)
         changed = self.folder.changed_since(info["step"])
 
         def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
@@ -371,7 +369,7 @@ class Session:
             return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
 
         hyper = jax.tree.map_with_path(current, members.hyper, initial(self.program.loop.trainer.schedules))
-        restored = Population(members._replace(hyper=hyper), ReplayState(jnp.asarray(data), written), block)
+        restored = Population(members._replace(hyper=hyper), replay, block)
         return self.program.loop.place(restored)
 
     @contextmanager

@@ -21,6 +21,7 @@ def curve(folder: Path, name: str = "eval/return") -> tuple[np.ndarray, np.ndarr
 
     Several members: their interquartile mean with a bootstrap interval. One: its mean over episodes with Student's.
     """
+    require(folder.is_dir(), f"There is no run folder {folder}.")
     metrics = read_metrics(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else {}
     if name not in metrics:
         known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"

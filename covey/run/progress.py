@@ -22,6 +22,7 @@ class Reporter:
         self.task: Any = None
         self._total = 0
         self._figures: tuple[str, ...] = ()
+        self._speeds = (0.0, 0.0)
 
     def say(self, text: str = "") -> None:
         self.console.print(text, markup=False)
@@ -54,8 +55,9 @@ class Reporter:
             self.bar.start()
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
+        self._speeds = (steps_per_second, updates_per_second)
         if self.bar is not None:
-            text = self._description(step, steps_per_second, updates_per_second)
+            text = self._description(step, *self._speeds)
             self.bar.update(self.task, completed=step, description=text)
 
     def _description(self, step: int, steps: float, updates: float) -> str:
@@ -72,6 +74,7 @@ class Reporter:
         self._figures = figures
         speed = (f"{steps_per_second:,.0f} steps/s",) if steps_per_second else ()
         self.say(f"step {step:>10,}  {'  '.join((*figures, *speed))}")
+        self.update(step, *self._speeds)
 
     def stop(self) -> None:
         if self.bar is not None:

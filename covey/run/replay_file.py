@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from covey.errors import CoveyError, require
-from covey.replay import Replay
+from covey.replay import Replay, in_time_order
 
 FORMAT, VERSION = "covey replay", "1"
 VECTORS = ("obs", "action")
@@ -106,7 +106,7 @@ def write_replay(path: Path, replay: Replay, data: np.ndarray, written: int, **a
     """Writes the filled part of a ring [P, rows, N, width] in time order, whole or not at all."""
     fits = data.shape[2:] == (replay.streams, replay.width)
     require(fits, "The replay in the checkpoint is of another program than config.json says.")
-    ordered = np.roll(data, -(written % replay.rows), axis=1) if written > replay.rows else data
+    ordered = in_time_order(data, written)
     arrays = {name: np.ascontiguousarray(ordered[..., place]) for name, place in replay.columns.items()}
     arrays |= {name: arrays[name][..., 0] for name in SCALARS}
     texts = {"format": FORMAT, "version": VERSION} | {name: str(value) for name, value in about.items()}

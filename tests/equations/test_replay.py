@@ -1,5 +1,7 @@
 """The ring: what is stored comes back, whole windows only, nothing across a boundary, no copies."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from covey.agent import SamplePlan
 from covey.errors import CoveyError
 from covey.replay import Record, Replay
+from covey.types import Step
 
 
 def coded(start: int, rows: int, streams: int, episode: int = 7) -> Record:
@@ -43,9 +46,35 @@ REPLAY = Replay(rows=20, streams=3, obs_size=2, action_size=1, extras=(("skill",
 def test_windows_are_uniform_over_what_is_stored(rows: int, window: int):
     state = filled(REPLAY, rows, 2)
     bits = jax.random.bits(jax.random.key(0), (20_000,), jnp.uint32)
-    batch = REPLAY.sample(state, SamplePlan(20_000, window), bits)
+    assert_uniform(REPLAY.sample(state, SamplePlan(20_000, window), bits), max(0, rows - 20), rows - 1)
+
+
+@pytest.mark.parametrize("more", [0, 4, 16, 40])
+@pytest.mark.parametrize("rows", [6, 20, 34, 90])
+def test_a_ring_that_grows_keeps_its_rows_in_time_order(rows: int, more: int):
+    """Also where it had wrapped around: old rows are drawn until replaced, and no window joins the ends."""
+    state = filled(REPLAY, rows, 2)
+    larger = dataclasses.replace(REPLAY, rows=36)
+    grown = larger.restore(np.asarray(state.data)[:, : min(rows, 20)], state.written)
+    for start in range(rows, rows + more, 2):
+        grown = larger.add(grown, coded(start, 2, 3))
+    bits = jax.random.bits(jax.random.key(0), (20_000,), jnp.uint32)
+    oldest = max(0, rows - 20, rows + more - 36)
+    assert_uniform(larger.sample(grown, SamplePlan(20_000, 2), bits), oldest, rows + more - 1)
+
+
+def test_a_ring_of_the_same_size_is_restored_as_it_was():
+    for rows in (6, 20, 34):
+        state = filled(REPLAY, rows, 2)
+        same = REPLAY.restore(np.asarray(state.data)[:, : min(rows, 20)], state.written)
+        np.testing.assert_array_equal(same.data, state.data)
+        assert same.written == state.written
+
+
+def assert_uniform(batch: Step, oldest: int, newest: int) -> None:
+    """Windows of 20,000 that start uniformly from the oldest record on, the last of which ends with the newest."""
+    window = batch.reward.shape[1]
     time, stream = np.asarray(batch.obs[:, 0, 0]).astype(int), np.asarray(batch.obs[:, 0, 1]).astype(int)
-    oldest, newest = max(0, rows - 20), rows - 1
     expected = np.arange(oldest, newest - window + 1)
     starts, counts = np.unique(time, return_counts=True)
     np.testing.assert_array_equal(starts, expected)

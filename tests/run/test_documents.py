@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -30,6 +31,15 @@ def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
         gymnasium.registry.pop("Cart-v0", None)
         TORSOS.pop("residual", None)
     assert "return" in capsys.readouterr().out
+
+
+def test_the_example_of_an_environment_keeps_the_contract(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(sys.modules, "examples.own_environment", raising=False)
+    try:
+        assert main(["--plugin", "examples.own_environment", "check-env", "cart"]) == 0, capsys.readouterr().out
+    finally:
+        envs.ENVS.pop("cart", None)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: p.name)

@@ -85,7 +85,7 @@ TABLE = {
     "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),
     "no such run": (["resume", "nowhere"], "no run folder nowhere"),
     "eval of no run": (["eval", "nowhere"], "no run folder nowhere"),
-    "plot of no run": (["plot", "nowhere"], "nowhere has no metric"),
+    "plot of no run": (["plot", "nowhere"], "There is no run folder nowhere."),
     "a folder below a file": (["train", "td3", "--out", "FILE/run"], "Can't write to"),
     "a folder with something else in it": (["train", "td3", "--out", "."], "not an empty folder"),
 }

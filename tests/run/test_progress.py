@@ -27,6 +27,20 @@ def test_the_bar_fits_on_one_line(width: int):
         assert word in text, text
 
 
+def test_the_bar_ends_with_the_last_evaluation():
+    reporter, screen = Reporter(), io.StringIO()
+    reporter.console = Console(file=screen, width=140, force_terminal=True, legacy_windows=False, color_system=None)
+    reporter.live = True
+    reporter.start(1000, 0)
+    reporter.evaluated(500, ("return -2.0",), 400.0)
+    reporter.update(1000, 400.0, 300.0)
+    reporter.evaluated(1000, ("return -1.0",), 400.0)
+    reporter.stop()
+    last = screen.getvalue().splitlines()[-2]  # the line after it shows the cursor again
+    for word in ("1,000 of 1,000 steps", "400 steps/s", "300 updates/s", "return -1.0"):
+        assert word in last
+
+
 def test_plain_lines_without_a_terminal(capsys):
     reporter = Reporter()
     reporter.start(1000, 0)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,13 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import covey
 from covey.cli import main
 from covey.run.checkpoint import Store
+from covey.run.fit import Session
 from tests.runs import FLAGS, assert_same_run, last_arrays, rows, tiny
 
 
@@ -132,6 +136,66 @@ def test_a_change_survives_a_kill_before_the_next_checkpoint(tmp_path: Path, mon
     assert main(["resume", str(out)]) == 0
     used = covey.load(out).metrics()["hyper/actor_lr"]
     assert used["value"][-1] == pytest.approx(1e-5) and used["step"][-1] == 2000
+
+
+def test_a_longer_run_says_that_its_replay_is_short(tmp_path: Path, capsys):
+    out = tmp_path / "run"
+    tiny(out)
+    capsys.readouterr()
+    assert main(["resume", str(out), "--steps", "1600"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "newest 1,200 of 1,600 steps. To keep more, resume with --capacity 1600." in said
+    assert main(["resume", str(out), "--steps", "2000", "--capacity", "2000"]) == 0
+    assert "To keep more" not in capsys.readouterr().out
+    assert covey.load(out).config.capacity == 2000
+    assert main(["resume", str(out), "--capacity", "0"]) == 0
+    assert covey.load(out).config.capacity == 2000
+    assert main(["resume", str(out), "--capacity", "1200"]) == 1
+    assert "can grow within a run, but not shrink" in capsys.readouterr().err
+
+
+ON_HOST = {"env": "gymnasium:Pendulum-v1", "steps": 600, "warmup": 200, "capacity": 300}
+
+
+@pytest.mark.parametrize("where", ["compiled", "host"])
+def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, monkeypatch):
+    """A full ring, made larger: killed before and after the next checkpoint, the run ends as one that was not."""
+    out, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    old = tiny(out, **({"seeds": 2, "capacity": 600} if where == "compiled" else ON_HOST))
+    before, saved = last_arrays(out)["replay"], load_file(old.save_replay(tmp_path / "before.safetensors"))
+    kept, written = old.config.capacity // 2, old.config.steps // 2
+    shutil.copytree(out, undisturbed)
+    steps, capacity = ("2000", "1400") if where == "compiled" else ("1000", "700")
+    larger = ["--steps", steps, "--capacity", capacity, "--checkpoint-minutes", "0"]
+    assert main(["resume", str(undisturbed), *larger]) == 0
+    after = last_arrays(undisturbed)
+    new = (int(steps) - old.config.steps) // 2
+    assert after["replay"].shape[1] == after["[1]"] == kept + new
+    np.testing.assert_array_equal(after["replay"][:, :kept], np.roll(before, -(written % kept), axis=1))
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("covey.run.fit.Session._train", die)
+        assert main(["resume", str(out), *larger]) == 130
+    assert newest(out) == old.config.steps
+    same = load_file(covey.load(out).save_replay(tmp_path / "after.safetensors"))
+    for name in saved:  # the configuration is the larger one already, the checkpoint still that of the smaller ring
+        np.testing.assert_array_equal(saved[name], same[name], err_msg=name)
+    judge = Session._judge
+
+    def die_after_a_checkpoint(session: Session, *how: Any) -> None:
+        session.writer.finish()
+        die() if newest(out) > old.config.steps else judge(session, *how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_judge", die_after_a_checkpoint)
+        assert main(["resume", str(out)]) == 130
+    assert old.config.steps < newest(out) < int(steps)
+    assert main(["resume", str(out)]) == 0
+    assert_same_run(undisturbed, out)
+    assert [c["name"] for c in rows(out / "changes.jsonl")] == ["steps", "capacity", "checkpoint_minutes"]
 
 
 def test_tensorboard_has_every_step_once_after_a_restart(tmp_path: Path, monkeypatch):
