@@ -1,6 +1,7 @@
 """Small Gymnasium environments that tests use."""
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class Failing(Counted):
                 case "raise":
                     raise ValueError("the arm fell off")
                 case "die":
-                    os._exit(7)
+                    os.kill(os.getpid(), signal.SIGKILL)
                 case "hang":
                     time.sleep(60)
         return super().step(action)
