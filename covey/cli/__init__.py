@@ -57,7 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
             return _version()
         if arguments[0] not in VERBS:
             raise unknown("command", arguments[0], VERBS)
-        VERBS[arguments[0]](arguments[1:])
+        from covey.run.signals import LISTENER
+
+        with LISTENER.listening():
+            VERBS[arguments[0]](arguments[1:])
         return 0
     except LostProcess as error:
         print(f"covey: {error}", file=sys.stderr, flush=True)

@@ -68,9 +68,9 @@ class Answers:
 
     def flat(self, shown: Any) -> np.ndarray:
         """An observation as one row of numbers; an error where it is none of the space."""
-        if self._is_box:
-            if type(shown) is np.ndarray and shown.shape == self._shape and shown.dtype.kind in self._kinds:
-                return shown.ravel()
+        array = self._is_box and type(shown) is np.ndarray
+        if array and shown.shape == self._shape and shown.dtype.kind in self._kinds:
+            return shown.ravel()
         fault = fault_of(self.space, shown)
         if fault:
             raise EnvError(
