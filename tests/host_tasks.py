@@ -1,6 +1,7 @@
 """Small Gymnasium environments that tests use."""
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class Failing(Counted):
                 case "raise":
                     raise ValueError("the arm fell off")
                 case "die":
-                    os._exit(7)
+                    os.kill(os.getpid(), signal.SIGKILL)
                 case "hang":
                     time.sleep(60)
         return super().step(action)
@@ -139,3 +140,16 @@ class Moody(Counted):
     def step(self, action: np.ndarray) -> Any:
         obs, reward, terminated, truncated, info = super().step(action)
         return obs, reward + float(np.random.default_rng().random()), terminated, truncated, info
+
+
+class Sleepy(Counted):
+    """Does not return from its 300th step."""
+
+    taken = 0
+
+    def step(self, action: np.ndarray):
+        self.taken += 1
+        if self.taken == 300:
+            print("asleep", flush=True)
+            time.sleep(600)
+        return super().step(action)

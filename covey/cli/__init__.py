@@ -59,7 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
             raise unknown("command", arguments[0], VERBS)
         if arguments[0] in catalogue.HELP and asks_for_help(arguments):
             print(catalogue.HELP[arguments[0]])
-        else:
+            return 0
+        from covey.run.signals import LISTENER
+
+        with LISTENER.listening():
             VERBS[arguments[0]](arguments[1:])
         return 0
     except LostProcess as error:

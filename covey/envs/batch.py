@@ -1,6 +1,5 @@
 """Gymnasium environments stepped one after the other in this process."""
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -9,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from covey.envs.answers import Answers
 from covey.envs.base import HostStep
+from covey.envs.guard import Guard
 from covey.envs.saving import UnsavableError, load_env, save_env
 from covey.errors import CoveyError, require
 from covey.types import EnvSpec
@@ -27,13 +28,14 @@ class LocalBatch:
 
     def __init__(self, factory: Callable[[], Any], spec: EnvSpec, state_size: int, name: str, count: int) -> None:
         self.name, self.spec, self.state_size = name, spec, state_size
-        with quiet_physics():
+        self._guard = Guard(f"gymnasium:{name}")
+        with quiet_physics(), self._guard.calling("__init__"):
             self.envs = [factory() for _ in range(count)]
         box = self.envs[0].action_space
         self._low, self._high, self._shape, self._dtype = box.low.ravel(), box.high.ravel(), box.shape, box.dtype
         self._seeds: list[int | None] = [None] * count
         self._ended = np.zeros(count, bool)
-        self._flatten = _flattener(self.envs[0].observation_space)
+        self._answers = Answers(self.envs[0].observation_space, f"gymnasium:{name}")
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         self.restart(seeds)
@@ -49,14 +51,14 @@ class LocalBatch:
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
         actions = self._low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (self._high - self._low)
         actions = np.clip(actions, self._low, self._high).astype(self._dtype).reshape(count, *self._shape)
-        with self._blamed():
+        with self._guard.calling("step") as guard:
             for i, env in enumerate(self.envs):
                 if self._ended[i]:
-                    shown, _ = env.reset(seed=self._seeds[i])
-                    self._seeds[i] = None
+                    guard.call = "reset"
+                    obs[i] = self._answers.reset(env, self._seeds[i])
+                    guard.call, self._seeds[i] = "step", None
                 else:
-                    shown, reward[i], terminated[i], truncated[i], _ = env.step(actions[i])
-                obs[i] = self._flatten(shown)
+                    obs[i], reward[i], terminated[i], truncated[i] = self._answers.step(env.step(actions[i]))
         self._ended = terminated | truncated
         return HostStep(obs, reward, terminated, truncated, np.zeros(count, bool))
 
@@ -70,7 +72,7 @@ class LocalBatch:
         return states
 
     def load(self, states: np.ndarray) -> None:
-        with self._blamed():
+        with self._guard.calling("reset"):
             for env, state in zip(self.envs, states, strict=True):
                 env.reset()
                 load_env(env, state[1:].tobytes())
@@ -90,23 +92,6 @@ class LocalBatch:
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-    @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """Says that it was the environment where something goes wrong in it."""
-        try:
-            yield
-        except Exception as error:
-            text = "".join(traceback.format_exception(error)).rstrip()
-            raise CoveyError(f"The environment gymnasium:{self.name} failed:\n{text}") from error
-
-
-def _flattener(space: Any) -> Callable[[Any], Any]:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Box):
-        return np.ravel
-    return lambda shown: spaces.flatten(space, shown)
 
 
 @contextmanager

@@ -95,9 +95,10 @@ class PoolBatch:
         actions = self._low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (self._high - self._low)
         actions = np.clip(actions, self._low, self._high).astype(box.dtype).reshape(self.count, *box.shape)
         obs, reward, terminated, truncated, _ = self._pool.step(actions)
-        return HostStep(
-            self._flat(obs), reward.astype(np.float32), terminated.astype(bool), truncated.astype(bool), none
-        )
+        ends = terminated.astype(bool), truncated.astype(bool)
+        shapes = {x.shape for x in (reward, *ends)}
+        require(shapes == {none.shape}, f"envpool:{self.env.name} returned rewards and ends of the shapes {shapes}.")
+        return HostStep(self._flat(obs), reward.astype(np.float32), *ends, none)
 
     def save(self) -> np.ndarray:
         raise CoveyError(f"The state of envpool:{self.env.name} can't be saved: {self.env.unsaved}.")
@@ -120,4 +121,10 @@ class PoolBatch:
     def _flat(self, obs: Any) -> np.ndarray:
         """Observations [N, D]; those in a dictionary in the order of its keys."""
         parts = [obs[key] for key in sorted(obs)] if isinstance(obs, dict) else [obs]
-        return np.concatenate([np.asarray(x, np.float32).reshape(self.count, -1) for x in parts], axis=1)
+        flat = np.concatenate([np.asarray(x, np.float32).reshape(self.count, -1) for x in parts], axis=1)
+        size = self.env.spec.obs_size
+        require(
+            flat.shape[1] == size,
+            f"envpool:{self.env.name} returned {flat.shape[1]} numbers as its observation; its space has {size}.",
+        )
+        return flat

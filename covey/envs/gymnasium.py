@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from covey.envs.answers import Answers
 from covey.envs.base import HostBatch
 from covey.envs.batch import LocalBatch, quiet_physics
+from covey.envs.guard import EnvError, Guard
 from covey.envs.saving import UnsavableError, save_env
 from covey.envs.workers import WorkerBatch
 from covey.errors import CoveyError, require, unknown
@@ -53,12 +55,13 @@ def names() -> tuple[str, ...]:
 
 def make(name: str) -> GymnasiumEnv:
     """The environment of an ID, or of a module and a class or an ID that the module registers."""
-    factory = _factory(name)
+    factory, full = _factory(name), f"gymnasium:{name}"
     with quiet_physics():
         env = _made(factory, name)
     try:
         spec = _spec(env, name)
-        env.reset(seed=0)
+        with Guard(full).calling("reset"):
+            Answers(env.observation_space, full).reset(env, 0)
         size, unsaved = _state_size(env)
     finally:
         env.close()
@@ -77,9 +80,14 @@ def _factory(name: str) -> Callable[..., Any]:
     gymnasium = _gymnasium()
     module, colon, rest = name.rpartition(":")
     if colon:
-        kind = getattr(_imported(module), rest, None)
+        loaded = _imported(module)
+        kind = getattr(loaded, rest, None)
         if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
             return partial(_of_class, kind)
+        if rest not in gymnasium.registry:
+            own = [n for n, x in vars(loaded).items() if isinstance(x, type) and issubclass(x, gymnasium.Env)]
+            has = f"It has: {', '.join(sorted(own))}." if own else "It has none at all."
+            raise CoveyError(f"The module {module!r} has no gymnasium.Env called {rest!r}, nor registers one. {has}")
     if rest not in gymnasium.registry:
         raise unknown("Gymnasium environment", rest, gymnasium.registry)
     return partial(gymnasium.make, gymnasium.registry[rest], disable_env_checker=True)
@@ -109,12 +117,17 @@ def _drawing(factory: Callable[..., Any], name: str) -> Any:
 
 
 def _made(factory: Callable[..., Any], name: str) -> Any:
+    with Guard(f"gymnasium:{name}").calling("__init__"):
+        return _tried(factory, name)
+
+
+def _tried(factory: Callable[..., Any], name: str) -> Any:
     try:
         return factory()
     except Exception as error:
         extra = next((x for package, x in EXTRAS.items() if package in str(error) and not find_spec(package)), None)
         remedy = f" Its packages come with: pip install 'covey[{extra}]'." if extra else ""
-        raise CoveyError(f"gymnasium:{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
+        raise EnvError(f"gymnasium:{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
 
 
 def action_box(box: Any, name: str) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """Environments in processes of their own, for those that are slow to step or that may crash."""
 
+import ctypes
 import multiprocessing
 import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,8 @@ MOST_CRASHES = 3
 CALM = 100
 START_SECONDS = 120.0
 """How long a worker may take to start, on a busy machine."""
+PR_SET_PDEATHSIG = 1
+"""Linux: a process is sent a signal when the thread that started it ends."""
 
 
 class CrashError(Exception):
@@ -33,6 +39,7 @@ class Worker:
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
         self.process.start()
         there.close()
+        Finalize(self, self.process.kill, exitpriority=1)  # workers ignore the SIGTERM that multiprocessing would send
         self._patience, self._is_up = patience, False
 
     def ask(self, method: str, *arguments: Any) -> None:
@@ -152,28 +159,49 @@ class WorkerBatch:
 
 
 def _serve(requests: Connection, payload: bytes) -> None:
-    """A worker's life: it answers until nobody asks any more. Ctrl-C is for the process that trains."""
+    """A worker's life: it answers until nobody asks any more."""
     import cloudpickle
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def answer(work: Callable[[], Any]) -> None:
-        try:
-            requests.send((True, work()))
-        except CoveyError as error:
-            requests.send((False, str(error)))
-        except Exception:
-            requests.send((False, traceback.format_exc().rstrip()))
+    _end_with_parent()
+    batches: list[HostBatch] = []
 
     def begin() -> None:
         make, count = cloudpickle.loads(payload)
         batches.append(make(count))
 
-    batches: list[HostBatch] = []
-    answer(begin)
-    while batches:
-        try:
+    with suppress(EOFError, OSError):  # the process that trains is gone
+        requests.send(_answer(begin))
+        while batches:
             method, arguments = requests.recv()
-        except (EOFError, OSError):
-            return
-        answer(lambda: getattr(batches[0], method)(*arguments))  # noqa: B023
+            requests.send(_answer(getattr(batches[0], method), *arguments))
+
+
+def _answer(work: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Whether it went well, and the result or what went wrong."""
+    try:
+        return True, work(*arguments)
+    except CoveyError as error:
+        return False, str(error)
+    except Exception:
+        return False, traceback.format_exc().rstrip()
+
+
+def _end_with_parent() -> None:
+    """Ends this process with the one that trains, however that ends and whatever an environment does meanwhile.
+
+    Signals to the whole group, such as Ctrl-C, a closed terminal or a job that is ended, are for the process that
+    trains: it saves first, and needs its environments for that.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    assert parent
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        signal.raise_signal(signal.SIGKILL)
+
+    threading.Thread(target=watch, name="covey-parent", daemon=True).start()

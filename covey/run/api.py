@@ -241,16 +241,15 @@ def _fit(
         return run
     session = Session(program, folder, reporter)
     try:
-        with session.stoppable():
+        with session.stopping.stoppable():
             session.run()
             if program.crew.index == 0:
                 with writing(folder.path):
                     finish(run, program, session.best.step, reporter)
                     reporter.say(session.writer.cost())
     except KeyboardInterrupt:
-        saved = session.states.steps()
-        what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
-        reporter.say(f"{what} Go on with: covey resume {folder.path}")
+        session.stopping.wait()
+        session.stopping.say_saved()
         raise
     return run
 

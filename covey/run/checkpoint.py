@@ -252,6 +252,12 @@ class Writer:
         self._thread = threading.Thread(target=work, name="covey-checkpoint")
         self._thread.start()
 
+    def wait(self) -> None:
+        """Waits for the write under way, from any thread."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
     def finish(self) -> None:
         """Waits for the write under way; raises what went wrong in it."""
         if self._thread is not None:

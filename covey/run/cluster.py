@@ -20,11 +20,12 @@ from covey.population.islands import Board, Island, Note
 from covey.run.cache import use_cache
 from covey.run.config import RunConfig
 from covey.run.devices import count_cores, use_devices
-from covey.run.fit import Session, signals_to
+from covey.run.fit import Session
 from covey.run.folder import RunFolder
 from covey.run.islands import merge, reached
 from covey.run.program import build, part
 from covey.run.progress import Reporter
+from covey.run.signals import signals_to
 
 RESTARTS = 5
 """How often an island is started again without a newer checkpoint, before the run gives up."""
@@ -124,7 +125,7 @@ class Worker:
         """Asks it to save and stop. It does so after the chunk that it is at."""
         self.stopping = True
         if self.session:
-            self.session.stop_asked = True
+            self.session.stopping.asked = True
 
     def _train(self) -> None:
         for name in self.plugins:
@@ -140,7 +141,7 @@ class Worker:
         with self.folder.lock():
             program = build(config, Island(self.number, config.seeds, _donors(config), self.post))
             self.session = Session(program, self.folder, Reporter(file=_Lines(self.post)))
-            self.session.stop_asked = self.stopping
+            self.session.stopping.asked = self.stopping
             self.session.run()
 
 

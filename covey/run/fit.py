@@ -1,10 +1,6 @@
 """The training loop: advance, log, evaluate, save. It is the only one; a single agent is a population of one."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +19,7 @@ from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
 from covey.run.sinks import finite
 from covey.run.stats import mean_interval
+from covey.run.stopping import Stopping
 from covey.training.evaluate import Episodes
 from covey.training.member import Population, new_tally
 from covey.training.schedule import at, initial
@@ -53,7 +50,7 @@ class Session:
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
         self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
         self.started = time.monotonic()
-        self.stop_asked = self.is_over = False
+        self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.crew.count > 1)
 
     @property
     def wall(self) -> float:
@@ -76,12 +73,12 @@ class Session:
             self._compile()
             try:
                 self.reporter.start(self.program.total * self.program.block_steps, self.step)
-                self._train()
+                with self.stopping.saves():
+                    self._train()
             finally:
                 self.reporter.stop()
                 self.files.close()
                 self.program.close()
-        self.is_over = True
         return self.best
 
     def _begin(self) -> None:
@@ -300,7 +297,8 @@ class Session:
         return (figures, self.breeding.said) if self.breeding.said else (figures,)
 
     def _stop_if_asked(self) -> None:
-        if self.crew.agree(self.stop_asked):
+        if self.crew.agree(self.stopping.asked):
+            self.stopping.answer()
             self._save()
             self.writer.finish()
             raise KeyboardInterrupt
@@ -371,30 +369,3 @@ class Session:
         hyper = jax.tree.map_with_path(current, members.hyper, initial(self.program.loop.trainer.schedules))
         restored = Population(members._replace(hyper=hyper), replay, block)
         return self.program.loop.place(restored)
-
-    @contextmanager
-    def stoppable(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM asks the loop to save and stop; the second, or one after it, stops at once."""
-
-        def ask(number: int, frame: Any) -> None:
-            if self.stop_asked or self.is_over:
-                raise KeyboardInterrupt
-            self.stop_asked = True
-            self.reporter.say("Stopping: saving first. (Again to stop at once.)")
-
-        with signals_to(ask):
-            yield
-
-
-@contextmanager
-def signals_to(ask: Callable[[int, Any], None]) -> Iterator[None]:
-    """Lets a function answer Ctrl-C and SIGTERM, where this is the main thread: no other may."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

@@ -1,5 +1,6 @@
 """What a user sees while a run goes on: a live bar in a terminal, plain lines elsewhere."""
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,16 @@ class Reporter:
         self._speeds = (0.0, 0.0)
 
     def say(self, text: str = "") -> None:
-        self.console.print(text, markup=False)
+        try:
+            self.console.print(text, markup=False)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self.mute()  # the terminal is gone; the run need not be
+
+    def mute(self) -> None:
+        """Prints nothing from now on."""
+        self.console.quiet = True
 
     def heading(self, text: str) -> None:
         self.console.print(text, style="bold", markup=False)

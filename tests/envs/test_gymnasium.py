@@ -147,7 +147,7 @@ def test_dictionaries_are_flattened_and_actions_fill_their_box():
         (f"{TASKS}:Discrete", "act in a box of real numbers"),
         (f"{TASKS}:Boundless", "without finite limits"),
         ("gymnasium:tests.no_module:X", "'tests.no_module' can't be imported: ModuleNotFoundError"),
-        (f"{TASKS}:Missing", "no Gymnasium environment called 'Missing'"),
+        (f"{TASKS}:Missing", "'tests.host_tasks' has no gymnasium.Env called 'Missing'"),
     ],
 )
 def test_wrong_names_and_spaces_are_early_errors(name: str, message: str):

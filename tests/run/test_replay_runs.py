@@ -132,7 +132,7 @@ def test_resume_is_exact_and_needs_no_file(file, tmp_path: Path, monkeypatch):
     half = tmp_path / "half"
 
     def stop(session: Session) -> None:
-        session.stop_asked = session.block >= 6
+        session.stopping.asked = session.block >= 6
         session._stop_if_asked()
 
     with monkeypatch.context() as patch:

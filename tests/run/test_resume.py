@@ -71,20 +71,23 @@ def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
     assert_same_run(long_reference, out)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(long_reference: Path, tmp_path: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_and_says_how_to_go_on(number: signal.Signals, long_reference: Path, tmp_path: Path):
+    """SIGHUP, of a terminal that was closed, without a word."""
     out = tmp_path / "run"
     with process(["train", "td3", *FLAGS, "--seeds", "2", "--steps", str(LONG), "--out", str(out)]) as running:
         assert running.stdout is not None
         for line in running.stdout:
             if line.startswith(f"step {LONG // 3:>10,}"):
                 break
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         output, _ = running.communicate()
     assert running.returncode == 130
-    assert f"covey resume {out}" in output
     assert "Traceback" not in output
     (saved,) = Store(out / "checkpoints", "step").steps()
-    assert LONG // 3 <= saved < LONG and f"Saved at step {saved:,}" in output
+    assert LONG // 3 <= saved < LONG
+    said = f"Saved at step {saved:,}. Resume with: covey resume {out}"
+    assert (said in output) == (number == signal.SIGINT)
     assert main(["resume", str(out)]) == 0
     assert_same_run(long_reference, out)
 

@@ -1,0 +1,78 @@
+"""How a run stops when it is asked to: it saves first, and says truly what is saved."""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from covey.run.checkpoint import Store, Writer
+from covey.run.progress import Reporter
+from covey.run.signals import AGAIN, LISTENER, PATIENCE, signals_to
+
+
+class Stopping:
+    """How a run is stopped: the first signal asks it to save and stop, the second stops it at once.
+
+    So does the first where there is nothing to save: while programs are compiled, and after the end.
+    """
+
+    def __init__(self, reporter: Reporter, states: Store, writer: Writer, path: Path, together: bool) -> None:
+        """`together`: several processes save the same step, so that each waits until they next meet."""
+        self.reporter, self.states, self.writer, self.path = reporter, states, writer, path
+        self.patience = math.inf if together else PATIENCE
+        self.asked, self.asked_at = False, 0.0
+        self._has_something_to_save = False
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        with signals_to(self._ask), LISTENER.watching(self):
+            yield
+
+    @contextmanager
+    def saves(self) -> Iterator[None]:
+        """Meanwhile, the run looks at `asked` from time to time, answers, and saves."""
+        self._has_something_to_save = True
+        try:
+            yield
+        finally:
+            self._has_something_to_save = False
+
+    def answer(self) -> None:
+        """Takes from now on the time that it needs to save."""
+        LISTENER.answer()
+
+    def _ask(self, number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if self.asked and now - self.asked_at < AGAIN:
+            return
+        if not LISTENER.active and not self.asked:
+            self.announce(number)
+        if self.asked or not self._has_something_to_save:
+            raise KeyboardInterrupt
+        self.asked, self.asked_at = True, now
+
+    def announce(self, number: int) -> None:
+        """Says that a signal was heard; after a SIGHUP, nobody is there to read it."""
+        if number == getattr(signal, "SIGHUP", None):
+            self.reporter.mute()
+        saves = "Stopping: saving first. (Again to stop at once.)"
+        self.reporter.say(saves if self._has_something_to_save else "Stopping.")
+
+    def wait(self) -> None:
+        """Waits for a checkpoint that is being written."""
+        self.writer.wait()
+
+    def farewell(self) -> None:
+        """Says what is kept where the process has to end within a program or an environment."""
+        self.reporter.stop()
+        self.reporter.say(f"What was under way had not ended {PATIENCE:g} s after the signal, and was dropped.")
+        self.say_saved()
+
+    def say_saved(self) -> None:
+        """Names the newest complete checkpoint, and how to resume from it."""
+        steps = self.states.steps()
+        what = f"Saved at step {steps[-1]:,}." if steps else "Stopped before the first checkpoint."
+        self.reporter.say(f"{what} Resume with: covey resume {self.path}")
