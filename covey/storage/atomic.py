@@ -114,12 +114,19 @@ def size_of(handle: int) -> int:
     return os.fstat(handle).st_size
 
 
+def read_parts(handle: int, offset: int = 0) -> Iterator[memoryview]:
+    """The bytes of a file from an offset on, each part in the memory of the one before."""
+    buffer = memoryview(bytearray(CHUNK))
+    while number := os.preadv(handle, [buffer], offset):
+        yield buffer[:number]
+        offset += number
+
+
 def digest_of(handle: int) -> str:
     """The SHA-256 of an open file."""
-    digest, buffer, offset = hashlib.sha256(), memoryview(bytearray(CHUNK)), 0
-    while number := os.preadv(handle, [buffer], offset):
-        digest.update(buffer[:number])
-        offset += number
+    digest = hashlib.sha256()
+    for part in read_parts(handle):
+        digest.update(part)
     return digest.hexdigest()
 
 
@@ -128,6 +135,12 @@ def write_all(handle: int, data: Buffer) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
+
+
+def write_at(handle: int, data: Buffer, offset: int) -> None:
+    """Writes a few bytes over those at an offset."""
+    if os.pwrite(handle, data, offset) != len(data):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def truncate(handle: int, length: int) -> None:
@@ -213,6 +226,12 @@ def replace_bytes(path: Path, data: Buffer) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Writes a file so that it is there whole or not at all."""
     replace_bytes(path, text.encode())
+
+
+def replace_output(path: Path, data: Buffer) -> None:
+    """`replace_bytes`, and makes the folders around the file: for a path that the user may have named."""
+    make_folder(path.parent, parents=True)
+    replace_bytes(path, data)
 
 
 def rename(old: Path, new: Path) -> None:

@@ -139,10 +139,14 @@ class Jsonl:
         return self.place
 
     def close(self) -> None:
+        """May be called again."""
+        handle, self._handle = self._handle, -1
+        if handle < 0:
+            return
         try:
-            self.flush()
+            write_all(handle, self._buffer)
         finally:
-            close(self._handle)
+            close(handle)
 
     def _verified(self, known: Place) -> Place | None:
         """The place, with its CRC, if the file begins so and a line ends there."""
@@ -196,5 +200,5 @@ def _sound(handle: int, path: Path, length: int, step: int) -> Iterator[bytes]:
             found = _values(path, 0, line)["step"] if line.endswith(b"\n") else None
         except (DamagedError, KeyError):
             continue
-        if is_count(found) and found <= step:
+        if found is not None and is_count(found) and found <= step:
             yield line

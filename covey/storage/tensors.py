@@ -155,4 +155,4 @@ def _tensor(name: str, about: Any, start: int) -> Tensor:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
