@@ -266,7 +266,7 @@ class Writer:
         if not isinstance(error, OSError):
             raise error
         remedy = "Check the disk and the permissions."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             remedy = "Free some space."
         elif error.errno in (errno.ENOENT, errno.ENOTDIR):
             remedy = "The run folder was deleted or moved while it was trained in."
