@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,14 +192,22 @@ class Jsonl:
 
 
 def _sound(handle: int, path: Path, length: int, step: int) -> Iterator[bytes]:
-    """The whole lines of a damaged file that are rows of a step up to the checkpoint's."""
-    lines, offset = _lines(handle, path), 0
-    while offset < length:
+    """The whole lines of a damaged file that are rows of a step up to the checkpoint's, and come before its place."""
+    place = last = 0
+    for line in _whole_lines(handle, path):
+        if place >= length:
+            return
         try:
-            line = next(lines, b"")
-            offset += len(line) or length
-            found = _values(path, 0, line)["step"] if line.endswith(b"\n") else None
-        except (DamagedError, KeyError):
+            found = _values(path, 0, line).get("step")
+        except DamagedError:
+            place += min(len(line), last)  # as long as a row, which it may have been
             continue
+        place, last = place + len(line), len(line)
         if found is not None and is_count(found) and found <= step:
             yield line
+
+
+def _whole_lines(handle: int, path: Path) -> Iterator[bytes]:
+    """The lines that end, up to one that is too long to be one."""
+    with suppress(DamagedError):
+        yield from (line for line in _lines(handle, path) if line.endswith(b"\n"))
