@@ -25,8 +25,9 @@ class EvalOptions:
 
 def eval(arguments: list[str]) -> None:
     from covey.run.api import load
-    from covey.run.folder import replace_text, writing
+    from covey.run.folder import writing
     from covey.run.run import summary
+    from covey.storage.atomic import replace_text
 
     options = parse(EvalOptions, arguments, "covey eval")
     run = load(options.run)
@@ -57,7 +58,7 @@ def plot(arguments: list[str]) -> None:
     options = parse(PlotOptions, arguments, "covey plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
-    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     with writing(out.parent):
         plot_curves(list(options.runs), out, options.metric)
     print(f"{out}\n{out.with_suffix('.csv')}")
@@ -79,7 +80,7 @@ def skills(arguments: list[str]) -> None:
 
     options = parse(SkillsOptions, arguments, "covey skills")
     out = options.out or options.run / "media" / "skills.png"
-    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     run = load(options.run)
     with writing(out.parent):
         run.plot_skills(out)
@@ -121,7 +122,7 @@ def plan(arguments: list[str]) -> None:
     # A goal may begin with a minus, which must not look like a flag.
     options = parse(_plan_options(), joined(arguments, "--goal"), "covey plan")
     out = options.out or options.run / "media" / "plan.png"
-    require(out.suffix == ".png", f"--out must name a PNG, for example {out.with_suffix('.png')}, not {out}.")
+    require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}

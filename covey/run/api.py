@@ -1,6 +1,7 @@
 """What a Python user calls: `covey.train`, `covey.evolve`, `covey.load`."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +114,7 @@ def _created(config: RunConfig[Any, Any], out: Path | None, crew: Crew) -> RunFo
     """The folder of a new run, or of the same one unfinished."""
     folder = _agreed(RunFolder(out) if out else new_folder(config), crew)
     with _one_at_a_time(crew):
-        if folder.config.exists():
+        if os.path.lexists(folder.config):
             differing = differences(folder.load_config(), config)
             require(
                 not differing,
@@ -195,8 +196,7 @@ class Change(NamedTuple):
         if not self.differing:
             return
         with writing(self.folder.path):
-            for name, before, after in self.differing:
-                self.folder.record_change(self.step, name, before, after)
+            self.folder.record_changes(self.step, self.differing)
             self.folder.write_config(self.program.config)
 
 

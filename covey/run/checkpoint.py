@@ -1,14 +1,12 @@
 """Checkpoints: whole or absent, verified when read, written beside the training, and never code.
 
 A checkpoint is a folder with `arrays.safetensors` (raw numbers and a JSON header), `info.json` (counters, and how long
-the run's other files were at that moment) and `manifest.json` (the SHA-256 of every file). It is written under a
+the run's other files were at that moment) and `manifest.json` (the SHA-256 of the two). It is written under a
 temporary name and renamed when it is complete.
 """
 
-import hashlib
-import json
-import os
-import shutil
+import errno
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,14 +17,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from covey.errors import CoveyError, require
-from covey.run.folder import replace_text
+from covey.storage import checkpoint
+from covey.storage.atomic import PARTIAL, DamagedError, is_there, names_in, remove, rename, sync_folder, unreadable
+from covey.storage.checkpoint import Checkpoint
 
 KEEP = 2
-PARTIAL, DAMAGED = ".partial", ".damaged"
+DAMAGED = ".damaged"
+ATTEMPTS = 100
+"""How often a reader begins anew where a trainer replaces the checkpoints that it reads."""
 
 
 def snapshot(tree: Any) -> dict[str, np.ndarray]:
@@ -51,12 +51,18 @@ def _raw(leaf: Any) -> Any:
 
 
 def _typed(name: str, like: Any, array: np.ndarray) -> Any:
-    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jnp.asarray(array))
+    is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+    like = jax.eval_shape(jax.random.key_data, like) if is_key else like
     fits = array.shape == like.shape and array.dtype == like.dtype
     require(fits, f"The checkpoint is of another program: {name} is {array.dtype}{list(array.shape)} in it, "
             f"and should be {like.dtype}{list(like.shape)}.")  # fmt: skip
-    return jnp.asarray(array)
+    return jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array)
+
+
+def not_finite(arrays: dict[str, np.ndarray], prefix: str = "") -> list[str]:
+    """The names of the arrays that hold NaN or an infinity, of those whose names begin so."""
+    chosen = {name: x for name, x in arrays.items() if name.startswith(prefix)}
+    return [n for n, x in chosen.items() if jnp.issubdtype(x.dtype, jnp.inexact) and not np.isfinite(x).all()]
 
 
 @dataclass(frozen=True)
@@ -70,89 +76,117 @@ class Store:
     def write(self, step: int, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> None:
         """Adds a checkpoint and removes those that are no longer kept. Blocks."""
         final = self._path(step)
-        if final.exists():
+        if is_there(final):
             return
-        partial = final.with_name(final.name + PARTIAL)
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir(parents=True)
-            save_file(arrays, partial / "arrays.safetensors")
-            (partial / "info.json").write_text(json.dumps(info))
-            replace_text(partial / "manifest.json", json.dumps(_digests(partial)))
-            partial.rename(final)
-        except BaseException:
-            # On a full disk, the half that was written is space that the user needs.
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        _sync(self.folder)
+        checkpoint.write(final, arrays, info)
         for old in self.steps()[: -self.keep]:
             self._remove(old)
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, in order."""
-        names = [p.name.removeprefix(f"{self.prefix}_") for p in self.folder.glob(f"{self.prefix}_*")]
-        return sorted(int(n) for n in names if n.isdigit())
+        pattern = re.compile(rf"{self.prefix}_([0-9]{{10}}|[1-9][0-9]{{10,17}})")
+        try:
+            found = [pattern.fullmatch(name) for name in names_in(self.folder)]
+        except OSError as error:
+            raise unreadable(self.folder, error) from error
+        return sorted(int(match[1]) for match in found if match)
 
-    def read_newest(
-        self, say: Callable[[str], None], set_aside: bool = True
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def read_newest(self, say: Callable[[str], None], set_aside: bool = True) -> Checkpoint:
         """The newest checkpoint that is intact. A damaged one is named, set aside, and the one before is read.
 
-        Only the process that trains may set aside: to another, a checkpoint that is just being removed looks damaged.
+        Only the process that trains may set aside. For another, a checkpoint that was just replaced is no fault: it
+        looks again. One that can't be read is an error, because it may be intact.
         """
-        for step in reversed(self.steps()):
-            path = self._path(step)
-            fault = _fault(path)
-            if fault is None:
-                return self._read(path)
-            say(f"Checkpoint {path} is damaged ({fault}).{self._set_aside(path) if set_aside else ''}")
+
+        def tell(step: int, fault: str) -> None:
+            aside = self._set_aside(self._path(step)) if set_aside else ""
+            say(f"Checkpoint {self._path(step)} is damaged ({fault}).{aside}")
+
+        found = self._newest(checkpoint.load, tell)
+        if found is not None:
+            return found
         raise CoveyError(
-            f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to go on from. "
+            f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to resume from. "
             "Start the run again, or restore the folder from a copy."
         )
 
+    def newest_info(self) -> dict[str, Any] | None:
+        """What the newest checkpoint whose `info.json` is intact says, without reading its arrays; None before one."""
+        return self._newest(checkpoint.load_info, lambda step, fault: None)
+
+    def _newest(self, load: Callable[[Path], Any], damaged: Callable[[int, str], None]) -> Any:
+        """What `load` returns for the newest checkpoint that is not damaged; None if there is none."""
+        for _ in range(ATTEMPTS):
+            for step in reversed(self.steps()):
+                found = self._tried(step, load)
+                if found is None:  # replaced meanwhile
+                    break
+                if not isinstance(found, str):
+                    return found
+                damaged(step, found)
+            else:
+                return None
+        return None
+
+    def _tried(self, step: int, load: Callable[[Path], Any]) -> Any:
+        """What `load` returns, a text that says what is damaged, or None where the checkpoint is gone meanwhile."""
+        path = self._path(step)
+        try:
+            return load(path)
+        except (DamagedError, OSError) as error:
+            if self._is_gone(path):
+                return None
+            if isinstance(error, OSError):
+                raise unreadable(path, error) from error
+            return str(error).removesuffix(".")
+
+    def _is_gone(self, path: Path) -> bool:
+        try:
+            return not is_there(path)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
     def intact(self, say: Callable[[str], None]) -> list[int]:
         """The steps of the checkpoints that are intact; a damaged one is named and set aside."""
-        faults = {step: _fault(self._path(step)) for step in self.steps()}
+        faults = {step: self._tried(step, checkpoint.verify) for step in self.steps()}
         for step, fault in faults.items():
             if fault:
                 say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
-        return [step for step, fault in faults.items() if not fault]
+        return [step for step, fault in faults.items() if fault == ""]
 
-    def read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """A checkpoint that is known to be intact."""
-        return self._read(self._path(step))
+    def read(self, step: int) -> Checkpoint:
+        """The checkpoint of a step; an error where it is not intact."""
+        found = self._tried(step, checkpoint.load)
+        require(isinstance(found, tuple), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        return found
 
     def _set_aside(self, path: Path) -> str:
         aside = path.with_name(path.name + DAMAGED)
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
+        remove(aside)
+        rename(path, aside)
+        sync_folder(self.folder)
         return f" Set aside as {aside.name}; going back to the one before."
 
     def remove_after(self, step: int) -> None:
         """Removes checkpoints later than a step and what an interrupted write left."""
         for late in [s for s in self.steps() if s > step]:
             self._remove(late)
-        for partial in self.folder.glob(f"{self.prefix}_*{PARTIAL}"):
-            shutil.rmtree(partial)
+        for name in names_in(self.folder):
+            if name.startswith(f"{self.prefix}_") and name.endswith(PARTIAL):
+                remove(self.folder / name)
 
     def _remove(self, step: int) -> None:
         """Takes its name away first: a removal cut short leaves no checkpoint that looks damaged."""
         gone = self._path(step).with_name(self._path(step).name + PARTIAL)
-        shutil.rmtree(gone, ignore_errors=True)
-        self._path(step).rename(gone)
-        shutil.rmtree(gone)
+        remove(gone)
+        rename(self._path(step), gone)
+        remove(gone)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"{self.prefix}_{step:010d}"
 
-    def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        return load_file(path / "arrays.safetensors"), json.loads((path / "info.json").read_text())
 
-
-def newest_of_all(
-    store: Store, gather: Callable[[Any], Any], say: Callable[[str], None]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+def newest_of_all(store: Store, gather: Callable[[Any], Any], say: Callable[[str], None]) -> Checkpoint | None:
     """This process's part of the newest checkpoint that every process of a job has whole; None if there is none."""
     steps = np.full((1, 2 * store.keep), -1)
     own = store.intact(say)[-2 * store.keep :]
@@ -160,40 +194,6 @@ def newest_of_all(
     everyone = gather(steps)
     common = set.intersection(*(set(each.tolist()) for each in everyone)) - {-1}
     return store.read(max(common)) if common else None
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("manifest.json"))
-    found = {}
-    for path in files:
-        with path.open("rb") as file:
-            found[str(path.relative_to(folder))] = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-    return found
-
-
-def _fault(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
-    try:
-        expected = json.loads((folder / "manifest.json").read_text())
-        found = _digests(folder)
-    except (OSError, ValueError) as error:
-        return f"its manifest can't be read: {error}"
-    if not isinstance(expected, dict):
-        return "its manifest is not one of covey's"
-    missing = sorted(set(expected) - set(found))
-    changed = sorted(name for name in found if found[name] != expected.get(name))
-    if missing:
-        return f"{missing[0]} is missing"
-    return f"{changed[0]} has changed" if changed else None
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Writer:
@@ -269,9 +269,14 @@ class Writer:
         error, self._error = self._error, None
         if error is None:
             return
-        if isinstance(error, OSError | SafetensorError):
-            raise CoveyError(
-                f"A checkpoint could not be written: {error}. Free some space; the checkpoints before it are kept, and "
-                "`covey resume` goes on from the newest."
-            ) from error
-        raise error
+        if not isinstance(error, OSError):
+            raise error
+        remedy = "Check the disk and the permissions."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "Free some space."
+        elif error.errno in (errno.ENOENT, errno.ENOTDIR):
+            remedy = "The run folder was deleted or moved while it was trained in."
+        raise CoveyError(
+            f"A checkpoint could not be written: {error.strerror or error}. {remedy} The checkpoints before it "
+            "are kept, and `covey resume` continues from the newest."
+        ) from error

@@ -1,12 +1,15 @@
 """The files that grow while a run goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from covey.run.folder import RunFolder
-from covey.run.sinks import Jsonl, MetricsFile, Sink, TensorBoard
+from covey.run.history import places_of, record_recovered
+from covey.run.sinks import MetricsFile, Sink, TensorBoard
+from covey.storage.jsonl import START, Jsonl
 
 
 class Files:
@@ -16,15 +19,31 @@ class Files:
     false) all this does nothing.
     """
 
-    def __init__(self, folder: RunFolder, members: range, step: int, places: Mapping[str, int], writes: bool) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        members: range,
+        step: int,
+        info: Mapping[str, Any],
+        writes: bool,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        """`info` is that of the checkpoint of a step, or empty. `say` is told of files that are damaged."""
         self.rows: dict[str, Jsonl] = {}
         self.sinks: list[Sink] = []
         if not writes:
             return
-        metrics = MetricsFile(folder.metrics, places.get("metrics", 0), members.start)
-        self.rows = {"metrics": metrics.rows, "episodes": Jsonl(folder.episodes, places.get("episodes", 0))}
+        places = places_of(folder.path, info)
+
+        def opened(path: Path) -> Jsonl:
+            return Jsonl(path, places.get(path.stem, START), say, step)
+
+        self.rows = {"metrics": opened(folder.metrics), "episodes": opened(folder.episodes)}
         if folder.load_config().pbt:
-            self.rows["lineage"] = Jsonl(folder.lineage, places.get("lineage", 0))
+            self.rows["lineage"] = opened(folder.lineage)
+        if any(rows.recovered for rows in self.rows.values()):
+            record_recovered(folder.path, step, {name: rows.place for name, rows in self.rows.items()})
+        metrics = MetricsFile(self.rows["metrics"], members.start)
         self.sinks = [metrics, TensorBoard(folder.tensorboard, members, step)]
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
@@ -41,9 +60,9 @@ class Files:
         for rows in self.rows.values():
             rows.flush()
 
-    def sync(self) -> dict[str, int]:
+    def sync(self) -> dict[str, Any]:
         """Brings everything to the disk; returns the places, which a checkpoint may then rely on."""
-        return {name: rows.sync() for name, rows in self.rows.items()}
+        return {name: rows.sync().as_json() for name, rows in self.rows.items()}
 
     def close(self) -> None:
         for sink in self.sinks:

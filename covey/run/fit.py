@@ -11,7 +11,7 @@ from covey.errors import CoveyError, require
 from covey.population.evolve import Standing
 from covey.population.space import named
 from covey.run.cache import hushed
-from covey.run.checkpoint import Store, Writer, newest_of_all, restore, snapshot
+from covey.run.checkpoint import Store, Writer, newest_of_all, not_finite, restore, snapshot
 from covey.run.evolving import Breeding
 from covey.run.files import Files
 from covey.run.folder import RunFolder, writing
@@ -20,6 +20,7 @@ from covey.run.progress import Reporter
 from covey.run.sinks import finite
 from covey.run.stats import mean_interval
 from covey.run.stopping import Stopping
+from covey.storage.checkpoint import require_fields
 from covey.training.evaluate import Episodes
 from covey.training.member import Population, new_tally
 from covey.training.schedule import at, initial
@@ -88,6 +89,7 @@ class Session:
             self.population, info = self.program.init(self.reporter.say), {}
         else:
             arrays, info = found
+            require_fields(info, "step", "wall", "best", "files")
             saved = info.get("processes", 1)
             require(
                 saved == self.crew.count,
@@ -101,7 +103,7 @@ class Session:
         writes = self.crew.index == 0
         if writes:
             self.bests.remove_after(self.step)
-        self.files = Files(self.folder, self.heard, self.step, info.get("files", {}), writes)
+        self.files = Files(self.folder, self.heard, self.step, info, writes, self.reporter.say)
         pbt = self.program.config.pbt
         self.breeding = Breeding(self.program, pbt, self.files) if pbt else None
         self.standing: Standing | None = None
@@ -281,7 +283,9 @@ class Session:
         better = fitness[top] > self.best.value or bool(self.program.skills)
         if np.isfinite(fitness[top]) and better:
             arrays = snapshot(self.crew.fetch((self.population.members.agent, self._hyper()), [self.heard[top]]))
-            self.best = Best(float(fitness[top]), self.step, {name: np.asarray(x[0]) for name, x in arrays.items()})
+            arrays = {name: np.asarray(x[0]) for name, x in arrays.items()}
+            if not not_finite(arrays):
+                self.best = Best(float(fitness[top]), self.step, arrays)
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
         said = (f"{name} {np.mean(x):.2f}" for name, x in (marks | shares).items())
         self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *said), speed)
@@ -320,8 +324,7 @@ class Session:
         since, population, best, step = time.monotonic(), self.population, self.best, self.step
         arrays = snapshot((population.members, population.replay.written, population.block))
         # The agent alone: an environment may well keep an infinity in its state.
-        learned = {name: x for name, x in arrays.items() if name.startswith("[0].agent") and x.dtype.kind == "f"}
-        faulty = [name for name, x in learned.items() if not np.isfinite(x).all()]
+        faulty = not_finite(arrays, "[0].agent")
         require(
             not faulty or self.breeding is not None,
             f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
@@ -354,6 +357,9 @@ class Session:
             best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
             self.best = Best(**info["best"], arrays=best)
         arrays = {name: x for name, x in arrays.items() if not name.startswith(BEST)}
+        require(REPLAY in arrays, f"The checkpoint of step {info['step']:,} holds no replay.")
+        faulty = not_finite(arrays, "[0].agent") if self.program.config.pbt is None else []
+        require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
         stored = arrays.pop(REPLAY)
         shape = template.replay.data.shape
         fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]

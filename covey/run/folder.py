@@ -1,5 +1,6 @@
 """A run folder: the only identifier of a run, and everything that it leaves on disk."""
 
+import errno
 import fcntl
 import json
 import os
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.errors import CoveyError, require
-from covey.run.config import RunConfig, load_config, to_json
+from covey.run.config import CHANGES, DIGEST, RunConfig, as_config, read_config, to_json
+from covey.storage import documents
+from covey.storage.atomic import make_folder, open_to_append, refuse_links, replace_text, sync_folder
+from covey.storage.changes import Changes
 
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
 OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
@@ -53,7 +57,7 @@ class RunFolder:
         """The run that this is an island of, if it is one."""
         around = self.path.absolute().parent
         run = RunFolder(around.parent)
-        return run if around.name == "islands" and run.config.exists() else None
+        return run if around.name == "islands" and os.path.exists(run.config) else None
 
     @property
     def tensorboard(self) -> Path:
@@ -74,51 +78,72 @@ class RunFolder:
     def create(self, config: RunConfig[Any, Any]) -> None:
         """Makes the folder with its configuration and a note of versions, device and command."""
         require(
-            not self.config.exists(),
+            not os.path.lexists(self.config),
             f"{self.path} already holds a run. Go on with it with `covey resume {self.path}`, or give another --out.",
         )
         require(
-            not self.path.exists() or (self.path.is_dir() and self._unused()),
+            not os.path.lexists(self.path) or (self.path.is_dir() and self._unused()),
             f"{self.path} exists and is not an empty folder. Give another --out.",
         )
         with writing(self.path):
-            for folder in (self.checkpoints, self.tensorboard, self.media, self.episodes.parent):
-                folder.mkdir(parents=True, exist_ok=True)
-            (self.path / "environment.txt").write_text(_environment())
+            for folder in self._folders:
+                make_folder(folder, parents=True)
+            replace_text(self.path / "environment.txt", _environment())
             self.write_config(config)
+            sync_folder(self.path.absolute().parent)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        """Those that every run has."""
+        return self.checkpoints, self.tensorboard, self.media, self.episodes.parent
 
     def _unused(self) -> bool:
         """Whether the folder holds nothing, or only what a `create` that a kill or a full disk cut short left."""
-        made = {"checkpoints", "tensorboard", "media", "evaluation", "environment.txt", "config.json.partial"}
+        made = {folder.name for folder in self._folders}
+        made |= {"environment.txt", "environment.txt.partial", "config.json.partial"}
         return {p.name for p in self.path.iterdir()} <= made and not any(self.path.glob("*/*"))
 
     def write_config(self, config: RunConfig[Any, Any]) -> None:
         """Replaces the configuration in one step: a reader sees the old one or the new one."""
-        replace_text(self.config, json.dumps(to_json(config), indent=2) + "\n")
+        changes = Changes(self.changes).count()
+        values = to_json(config) | ({CHANGES: changes} if changes else {})
+        replace_text(self.config, json.dumps({DIGEST: documents.digest(values)} | values, indent=2) + "\n")
 
-    def record_change(self, step: int, name: str, old: Any, new: Any) -> None:
-        with self.changes.open("a") as file:
-            file.write(json.dumps({"step": step, "name": name, "old": old, "new": new}) + "\n")
+    def record_changes(self, step: int, changes: list[tuple[str, Any, Any]]) -> None:
+        """Writes down fields of the configuration that differ from a step on: name, old value, new value."""
+        Changes(self.changes).append([{"step": step, "name": n, "old": old, "new": new} for n, old, new in changes])
 
     def changed_since(self, step: int) -> set[str]:
         """The fields of the configuration that a checkpoint of a step does not know yet as they are now."""
-        lines = self.changes.read_text().splitlines() if self.changes.exists() else []
-        changes = [json.loads(line) for line in lines if line.endswith("}")]
-        return {change["name"] for change in changes if change["step"] >= step}
+        recorded = read_config(self.config).get(CHANGES, 0)
+        require(documents.is_count(recorded), f"{self.config}: {CHANGES} must be a number, not {recorded!r}.")
+        return {row["name"] for row in Changes(self.changes).rows(recorded) if row["step"] >= step}
 
     def load_config(self) -> RunConfig[Any, Any]:
-        require(self.path.is_dir(), f"There is no run folder {self.path}.")
-        return load_config(self.config)
+        """The configuration of the run; an error where it is not as covey wrote it."""
+        require(os.path.isdir(self.path), f"There is no run folder {str(self.path)[:500]}.")
+        values = read_config(self.config)
+        kept = {name: value for name, value in values.items() if name != DIGEST}
+        require(
+            values.get(DIGEST) in (None, documents.digest(kept)),
+            f"{self.config} was edited or damaged: its values don't fit its digest. Restore it from a copy or, to "
+            f'accept the values as they are, delete the line "{DIGEST}".',
+        )
+        return as_config(values, self.config)
 
     def lock(self, process: int = 0) -> IO[str]:
         """Keeps others from training in this folder, as this process of a job, until the file is closed."""
         with writing(self.path):
-            file = (self.path / (f"lock-{process}" if process else "lock")).open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise CoveyError(f"Another process is training in {self.path}. Wait for it, or stop it first.") from None
+            for folder in self._folders:
+                refuse_links(folder / "file")
+            file = os.fdopen(open_to_append(self.path / (f"lock-{process}" if process else "lock")), "r+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise CoveyError(
+                    f"Another process is training in {self.path}. Wait for it, or stop it first."
+                ) from None
         return file
 
 
@@ -132,29 +157,25 @@ class writing:  # noqa: N801  (reads as a phrase: `with writing(path):`)
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
+        if not isinstance(error, OSError):
+            return
+        if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(self.folder) and error.filename:
             raise CoveyError(
-                f"Can't write to {self.folder}: {error.strerror or error}. Free some space, or give a folder that can "
-                f"be written with --out. What was saved before is kept: if the run had started, `covey resume "
-                f"{self.folder}` goes on from its last checkpoint."
+                f"Can't write to {self.folder}: {error.filename} is gone or can't be made. If a run was deleted or "
+                "moved while covey worked in it, restore it and resume it from there; otherwise give another --out."
             ) from error
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+        raise CoveyError(
+            f"Can't write to {str(self.folder)[:500]}: {error.strerror or error}. Free some space, or give a folder "
+            "that can be written with --out. What was saved before is kept: if the run had started, `covey resume "
+            f"{str(self.folder)[:500]}` continues from its last checkpoint."
+        ) from error
 
 
 def new_folder(config: RunConfig[Any, Any], base: Path = Path("runs")) -> RunFolder:
     """The first free folder runs/ENV-AGENT-NUMBER."""
     stem = f"{config.env.replace(':', '-').replace('/', '-')}-{config.algorithm}"
     number = 0
-    while (base / f"{stem}-{number}").exists():
+    while os.path.lexists(base / f"{stem}-{number}"):
         number += 1
     return RunFolder(base / f"{stem}-{number}")
 

@@ -1,15 +1,16 @@
 """What the islands of a run leave, put together as the files of one run."""
 
-import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from covey.run.checkpoint import Store
-from covey.run.folder import RunFolder, replace_text
-
-Row = tuple[dict[str, Any], str]
-"""A line of a file: its values, and the line itself."""
+from covey.run.folder import RunFolder
+from covey.run.history import read_history
+from covey.storage.atomic import DamagedError, replace_bytes
+from covey.storage.checkpoint import require_fields
+from covey.storage.jsonl import Row
 
 
 def merge(folder: RunFolder, islands: int, members: int) -> None:
@@ -35,18 +36,18 @@ def _whole(paths: list[Path], moment: Callable[[dict[str, Any]], tuple[Any, ...]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for path in paths:
         for row in _read(path):
-            groups.setdefault(moment(row[0]), []).append(row)
-    whole = {key: rows for key, rows in groups.items() if {row["member"] for row, _ in rows} == everyone}
+            groups.setdefault(moment(row.values), []).append(row)
+    whole = {key: rows for key, rows in groups.items() if {row.values["member"] for row in rows} == everyone}
     in_order = sorted(whole, key=lambda key: key[0])
-    return [row for key in in_order for row in sorted(whole[key], key=lambda row: row[0]["member"])]
+    return [row for key in in_order for row in sorted(whole[key], key=lambda row: row.values["member"])]
 
 
 def _lineage(paths: list[Path]) -> list[Row]:
     """The rows up to the last generation that every island has come by."""
     parts = [_read(path) for path in paths]
-    last = min((rows[-1][0]["step"] if rows else -1) for rows in parts)
-    rows = [row for rows in parts for row in rows if row[0]["step"] <= last]
-    return sorted(rows, key=lambda row: (row[0]["generation"], row[0]["step"], row[0]["member"]))
+    last = min((rows[-1].values["step"] if rows else -1) for rows in parts)
+    rows = [row for rows in parts for row in rows if row.values["step"] <= last]
+    return sorted(rows, key=lambda row: [row.values[name] for name in ("generation", "step", "member")])
 
 
 def _merge_best(folder: RunFolder, parts: list[RunFolder]) -> None:
@@ -55,6 +56,8 @@ def _merge_best(folder: RunFolder, parts: list[RunFolder]) -> None:
     found = [store.read_newest(lambda text: None, set_aside=False) for store in stores if store.steps()]
     if not found:
         return
+    for _, info in found:
+        require_fields(info, "value", "step")
     arrays, info = max(found, key=lambda each: each[1]["value"])
     bests = Store(folder.checkpoints, "best", keep=1)
     if not bests.steps() or bests.read(bests.steps()[-1])[1] != info:
@@ -62,11 +65,22 @@ def _merge_best(folder: RunFolder, parts: list[RunFolder]) -> None:
         bests.write(info["step"], arrays, info)
 
 
+KINDS = {"step": int, "member": int, "generation": int, "name": str}
+
+
 def _read(path: Path) -> list[Row]:
     """The rows of a file; a last line that a kill cut short is left out."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [(json.loads(line), line) for line in lines if line.endswith("\n")]
+
+    def checked(rows: Iterator[Row]) -> list[Row]:
+        found = list(rows)
+        for row in found:
+            fits = all(type(row.values[name]) is kind for name, kind in KINDS.items() if name in row.values)
+            if not fits or not {"step", "member"} <= row.values.keys():
+                raise DamagedError(f"{path} is damaged: line {row.number}, {row.line[:80]!r}, is no row of covey's.")
+        return found
+
+    return read_history(path, checked) if os.path.lexists(path) else []
 
 
 def _write(path: Path, rows: list[Row]) -> None:
-    replace_text(path, "".join(line for _, line in rows))
+    replace_bytes(path, b"".join(row.line for row in rows))

@@ -1,13 +1,16 @@
 """`lineage.jsonl`: the generations of a population, read back and checked line by line."""
 
-import json
+import os
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from covey.errors import CoveyError, require
+from covey.errors import require
+from covey.run.history import read_history
+from covey.storage.atomic import DamagedError
+from covey.storage.jsonl import Row
 
 REASONS = ("start", "kept", "worse", "failed")
 
@@ -51,8 +54,8 @@ class _Row(NamedTuple):
 
 def read_lineage(path: Path) -> Lineage:
     """`lineage.jsonl` up to its last whole generation: a kill may have cut off what came after."""
-    require(path.exists(), f"{path} does not exist. Only runs that tune a population have a lineage.")
-    rows = _read_rows(path)
+    require(os.path.lexists(path), f"{path} does not exist. Only runs that tune a population have a lineage.")
+    rows = read_history(path, lambda rows: [_as_row(path, row) for row in rows])
     moments = [list(group) for _, group in groupby(rows, key=lambda row: (row.generation, row.step))]
     require(bool(moments), f"{path} is empty. Has the population been trained?")
     members = len(moments[0])
@@ -65,32 +68,23 @@ def read_lineage(path: Path) -> Lineage:
     return _as_arrays(moments, members)
 
 
-def _read_rows(path: Path) -> list[_Row]:
-    rows = []
-    with path.open() as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
-                break
-            try:
-                rows.append(_as_row(number, json.loads(line)))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                text = f"{path} is damaged: line {number}, {line.strip()[:80]!r}, is no row of a lineage."
-                raise CoveyError(text) from None
-    return rows
-
-
-def _as_row(line: int, row: dict[str, Any]) -> _Row:
-    member = int(row["member"])
-    return _Row(
-        line=line,
-        generation=int(row["generation"]),
-        step=int(row["step"]),
-        member=member,
-        parent=member if row["parent"] is None else int(row["parent"]),
-        fitness=float("nan") if row["fitness"] is None else float(row["fitness"]),
-        reason=REASONS[REASONS.index(row["reason"])],  # or a ValueError
-        hyper={name: float(value) for name, value in row["hyper"].items()},
-    )
+def _as_row(path: Path, row: Row) -> _Row:
+    values = row.values
+    try:
+        member = int(values["member"])
+        return _Row(
+            line=row.number,
+            generation=int(values["generation"]),
+            step=int(values["step"]),
+            member=member,
+            parent=member if values["parent"] is None else int(values["parent"]),
+            fitness=float("nan") if values["fitness"] is None else float(values["fitness"]),
+            reason=REASONS[REASONS.index(values["reason"])],  # or a ValueError
+            hyper={name: float(value) for name, value in values["hyper"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        text = f"{path} is damaged: line {row.number}, {row.line.strip()[:80]!r}, is no row of a lineage."
+        raise DamagedError(text) from None
 
 
 def _begins(moment: list[_Row], before: list[_Row]) -> bool:

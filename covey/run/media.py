@@ -1,5 +1,6 @@
 """Pictures of one episode: the animation, from the drawings of the environment, and the actions over time."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from covey.agent import Policy
 from covey.envs.base import Env, HostEnv
 from covey.run.cache import hushed
+from covey.storage.atomic import replace_output
 from covey.training.episode import watch
 from covey.training.host_episodes import trace_host
 
@@ -64,9 +66,9 @@ def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
 
     pictures, seconds = frames(env, episode, GIF_FRAMES)
     images = [Image.fromarray(picture) for picture in pictures]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    duration = round(1000 * seconds)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0, optimize=False)
+    film, more = BytesIO(), {"append_images": images[1:], "duration": round(1000 * seconds)}
+    images[0].save(film, "GIF", save_all=True, loop=0, optimize=False, **more)
+    replace_output(path, film.getbuffer())
     return path
 
 

@@ -1,6 +1,9 @@
 """Pictures of runs: learning curves as PNG with their numbers as CSV."""
 
 import csv
+import os
+from collections.abc import Iterable
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from covey.errors import CoveyError, require
 from covey.run.media import Episode
 from covey.run.sinks import read_metrics
 from covey.run.stats import iqm_interval
+from covey.storage.atomic import replace_output
 
 MARKED, MOST_LABELS = "#d64541", 8
 INK, GRID, BACKGROUND = "#22303c", "#d9dee3", "#ffffff"
@@ -21,27 +25,27 @@ def curve(folder: Path, name: str = "eval/return") -> tuple[np.ndarray, np.ndarr
 
     Several members: their interquartile mean with a bootstrap interval. One: its mean over episodes with Student's.
     """
-    require(folder.is_dir(), f"There is no run folder {folder}.")
-    metrics = read_metrics(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else {}
+    require(folder.is_dir(), f"There is no run folder {str(folder)[:500]}.")
+    path = folder / "metrics.jsonl"
+    metrics = read_metrics(path) if os.path.lexists(path) or os.path.isdir(folder / "checkpoints") else {}
     if name not in metrics:
         known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"
-        raise CoveyError(f"{folder} has no metric {name!r}. {known}")
-    values = _by_member(metrics, name)
-    steps = np.unique(metrics[name]["step"])[: values.shape[1]]
-    if values.shape[0] > 1:
-        return steps, *iqm_interval(values)
-    ends = [f"{name}_low", f"{name}_high"]
-    low, high = (_by_member(metrics, end)[0] if end in metrics else values[0] for end in ends)
-    whole = min(len(low), len(high))
-    return steps[:whole], values[0][:whole], low[:whole], high[:whole]
+        raise CoveyError(f"{str(folder)[:500]} has no metric {name!r}. {known}")
+    several = max(metrics[name]["member"]) > 0
+    ends = [end for end in (f"{name}_low", f"{name}_high") if end in metrics] if not several else []
+    steps, values = _by_member([metrics[each] for each in (name, *ends)])
+    if several:
+        return steps, *iqm_interval(values[0])
+    centre, low, high = (values[i if len(ends) == 2 else 0][0] for i in range(3))
+    return steps, centre, low, high
 
 
-def _by_member(metrics: dict[str, dict[str, list[float]]], name: str) -> np.ndarray:
-    """Values [P, points]; a last point that a kill cut short is left out."""
-    column = metrics[name]
-    members = int(max(column["member"])) + 1
-    points = len(column["value"]) // members
-    return np.asarray(column["value"][: points * members], np.float64).reshape(points, members).T
+def _by_member(columns: list[dict[str, list[float]]]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Steps [points], and of each column the values [P, points]: of the steps that all members have in all columns."""
+    members = int(max(columns[0]["member"])) + 1
+    found = [dict(zip(zip(c["step"], c["member"], strict=True), c["value"], strict=True)) for c in columns]
+    whole = [s for s in sorted(set(columns[0]["step"])) if all((s, m) in c for c in found for m in range(members))]
+    return np.asarray(whole), [np.array([[c[s, m] for s in whole] for m in range(members)], np.float64) for c in found]
 
 
 def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title: str = "") -> Path:
@@ -58,8 +62,7 @@ def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title
     axes.set_ylabel({"eval/return": "return", "skills/information": "information in nats"}.get(name, name), color=INK)
     if len(folders) > 1:
         axes.legend(frameon=False, labelcolor=INK)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
+    write_figure(figure, out)
     _write_csv(out.with_suffix(".csv"), curves)
     return out
 
@@ -83,9 +86,22 @@ def plot_episode(episode: Episode, out: Path, title: str) -> Path:
     handles, _ = axes.get_legend_handles_labels()
     if len(handles) > 1:
         axes.legend(frameon=False, labelcolor=INK, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
+    return write_figure(figure, out)
+
+
+def write_figure(figure: Any, out: Path) -> Path:
+    """Writes a figure as PNG."""
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    replace_output(out, picture.getbuffer())
     return out
+
+
+def write_csv(out: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes rows as CSV."""
+    text = StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    replace_output(out, text.getvalue().encode())
 
 
 def new_figure(width: float, height: float) -> tuple[Any, Any]:
@@ -138,8 +154,5 @@ def _figure() -> tuple[Any, Any]:
 
 
 def _write_csv(path: Path, curves: list[Any]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run", "step", "centre", "low", "high"])
-        for folder, *columns in curves:
-            writer.writerows([folder.name, int(s), *values] for s, *values in zip(*columns, strict=True))
+    rows = [[folder.name, int(s), *values] for folder, *columns in curves for s, *values in zip(*columns, strict=True)]
+    write_csv(path, [["run", "step", "centre", "low", "high"], *rows])

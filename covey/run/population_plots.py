@@ -7,7 +7,18 @@ import numpy as np
 
 from covey.errors import require
 from covey.run.lineage import Lineage, winner_path
-from covey.run.plots import BACKGROUND, COLOURS, INK, MARKED, count_steps, dressed, empty_figure, in_short, new_figure
+from covey.run.plots import (
+    BACKGROUND,
+    COLOURS,
+    INK,
+    MARKED,
+    count_steps,
+    dressed,
+    empty_figure,
+    in_short,
+    new_figure,
+    write_figure,
+)
 
 WINNER, CROWD, NO_FITNESS = COLOURS[1], COLOURS[7], "#c3c9cf"
 SCALES = ("log", "linear", "one_minus")
@@ -271,6 +282,4 @@ def _saved(figure: Any, axes: Any, out: Path) -> Path:
     """Writes the figure with the legend of the axes below everything."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, labelcolor=INK, ncols=4, loc="outside lower center")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    return out
+    return write_figure(figure, out)

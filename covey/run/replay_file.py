@@ -2,24 +2,37 @@
 
 It is a safetensors file of float32 arrays [members, rows, streams, ...] in time order: obs, action, reward, terminated,
 last (see `Record`) and extras.NAME. Its metadata name the version of the format, the environment, the algorithm and the
-step.
+step, and have the SHA-256 of the file, in which the digest itself counts as so many zeros.
 """
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from covey.errors import CoveyError, require
 from covey.replay import Replay, in_time_order
+from covey.storage.atomic import (
+    DamagedError,
+    make_folder,
+    read_parts,
+    reading,
+    replacing,
+    write_all,
+    write_at,
+)
+from covey.storage.tensors import NAMES, Header, Tensor, empty, encode, fill, head_of, read_header
 
 FORMAT, VERSION = "covey replay", "1"
 VECTORS = ("obs", "action")
 SCALARS = ("reward", "terminated", "last")
 REMEDY = "Save it again with `covey replay RUN`."
+DIGEST, BLANK = "sha256", "0" * 64
+TEXTS = {"format", "version", "environment", "algorithm", "step", DIGEST}
+ROUNDING = 1e-3
+"""How far beyond [-1, 1] an action may lie."""
 
 
 class ReplayFile(NamedTuple):
@@ -57,12 +70,40 @@ class ReplayFile(NamedTuple):
         """
         newest = min(self.rows, -(-rows * replay.streams // self.streams))
         mine = slice(0, min(members, self.members)), slice(self.rows - newest, self.rows)
-        with _reading(self.path), safe_open(self.path, framework="numpy") as file:
-            parts = [file.get_slice(name)[mine] for name in replay.columns]
-        parts = [x[..., None] if name in SCALARS else x for name, x in zip(replay.columns, parts, strict=True)]
-        data = np.concatenate(parts, axis=-1)
-        require(bool(np.isfinite(data).all()), f"{self.path} holds values that are not finite (NaN or infinite).")
+        with _reading(self.path), reading(self.path, follow=True) as handle:
+            header = read_header(handle)
+            self._verify(handle, header)
+            parts = {name: _read_part(handle, header.tensors[name], *mine) for name in replay.columns}
+        for name, values in parts.items():
+            self._check_values(name, values)
+        data = np.concatenate([x[..., None] if name in SCALARS else x for name, x in parts.items()], axis=-1)
         return arranged(data, replay, rows)[np.arange(members) % data.shape[0]]
+
+    def _verify(self, handle: int, header: Header) -> None:
+        """Raises an error where the file, or what it said when it was opened, has changed since it was written."""
+        require(_described(self.path, header) == self, f"{self.path} was replaced while it was read. Start again.")
+        known = header.texts.get(DIGEST)
+        if known is None:  # written by others, or by an earlier covey
+            return
+        head = bytes(head_of(handle, header))
+        digest = hashlib.sha256(head.replace(known.encode(), BLANK.encode(), 1))
+        for part in read_parts(handle, len(head)):
+            digest.update(part)
+        require(digest.hexdigest() == known, f"{self.path} is damaged: its content does not fit its digest. {REMEDY}")
+
+    def _check_values(self, name: str, values: np.ndarray) -> None:
+        low, high = float(values.min()), float(values.max())
+        finite = np.isfinite(low) and np.isfinite(high)
+        require(bool(finite), f"{self.path} holds values of {name} that are not finite (NaN or infinite).")
+        allowed = 1 + ROUNDING
+        require(
+            name != "action" or (low >= -allowed and high <= allowed),
+            f"{self.path} holds actions from {low:g} to {high:g}. Scale them to [-1, 1].",
+        )
+        require(
+            name not in ("terminated", "last") or bool(((values == 0) | (values == 1)).all()),
+            f"{self.path} holds values of {name} other than 0 and 1.",
+        )
 
     def _check(self, replay: Replay, env: str) -> None:
         for name, what, size in (("obs", "observations", replay.obs_size), ("action", "actions", replay.action_size)):
@@ -110,50 +151,68 @@ def write_replay(path: Path, replay: Replay, data: np.ndarray, written: int, **a
     arrays = {name: np.ascontiguousarray(ordered[..., place]) for name, place in replay.columns.items()}
     arrays |= {name: arrays[name][..., 0] for name in SCALARS}
     texts = {"format": FORMAT, "version": VERSION} | {name: str(value) for name, value in about.items()}
-    partial = path.with_name(path.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(arrays, partial, texts)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except (OSError, SafetensorError) as error:
-        why = error.strerror or error if isinstance(error, OSError) else error
+        make_folder(path.parent, parents=True)
+        with replacing(path) as handle:
+            digest, parts = hashlib.sha256(), encode(arrays, {DIGEST: BLANK} | texts)
+            head = bytes(next(parts))
+            digest.update(head)
+            write_all(handle, head)
+            for part in parts:
+                digest.update(part)
+                write_all(handle, part)
+            write_at(handle, digest.hexdigest().encode(), head.index(BLANK.encode()))
+    except OSError as error:
         raise CoveyError(
-            f"The replay can't be written to {path}: {why}. Free some space, or give another file with --out."
+            f"The replay can't be written to {path}: {error.strerror or error}. Free some space, or give another file "
+            "with --out."
         ) from error
-    finally:
-        if partial.is_file():  # on a full disk, the half that was written is space that the user needs
-            partial.unlink()
 
 
 def open_replay(path: Path) -> ReplayFile:
     """The header of a replay file; an error where it is none."""
-    with _reading(path), safe_open(path, framework="numpy") as file:
-        about = file.metadata() or {}
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (not a dictionary)
-        shapes = {name: tuple(x.get_shape()) for name, x in slices.items()}
-        kinds = {name: x.get_dtype() for name, x in slices.items()}
+    with _reading(path), reading(path, follow=True) as handle:
+        header = read_header(handle)
+    return _described(path, header)
+
+
+def _described(path: Path, header: Header) -> ReplayFile:
+    about, shapes = header.texts, {name: tensor.shape for name, tensor in header.tensors.items()}
     require(about.get("format") == FORMAT, f"{path} is no replay file of covey's. `covey replay RUN` makes one.")
     require(
         about.get("version") == VERSION,
         f"{path} is a replay file of version {about.get('version')}, and this covey reads version {VERSION}. {REMEDY}",
     )
+    require(about.keys() <= TEXTS, f"{path} is damaged: its metadata {sorted(about.keys() - TEXTS)} are unknown.")
     missing = sorted({*VECTORS, *SCALARS} - shapes.keys())
     require(not missing, f"{path} is damaged: {', '.join(missing)} is missing. {REMEDY}")
     members, rows, streams = leading = (*shapes["obs"], 0, 0, 0)[:3]
     for name, shape in shapes.items():
         fits = shape[:3] == leading and len(shape) == (3 if name in SCALARS else 4) and 0 not in shape
+        kind = header.tensors[name].dtype
         require(
-            fits and kinds[name] == "F32",
-            f"{path} is damaged: {name} is {kinds[name]}{list(shape)} where obs is {kinds['obs']}"
-            f"{list(shapes['obs'])}. {REMEDY}",
+            fits and kind == np.float32,
+            f"{path} is damaged: {name} is {NAMES[kind]}{list(shape)} where obs is "
+            f"{NAMES[header.tensors['obs'].dtype]}{list(shapes['obs'])}. {REMEDY}",
         )
     sizes = {name: 1 if name in SCALARS else shape[3] for name, shape in shapes.items()}
     environment, algorithm = (about.get(name, "unknown") for name in ("environment", "algorithm"))
     step = about.get("step", "")
-    require(step.isdigit(), f"{path} is damaged: its step is {step!r}. {REMEDY}")
+    require(
+        step.isascii() and step.isdigit() and len(step) < 20, f"{path} is damaged: its step is {step[:80]!r}. {REMEDY}"
+    )
     return ReplayFile(path, members, rows, streams, sizes, environment, algorithm, int(step))
+
+
+def _read_part(handle: int, tensor: Tensor, members: slice, rows: slice) -> np.ndarray:
+    """The part [members, rows, ...] of an array in a file, without reading the rest of it."""
+    shape = (members.stop - members.start, rows.stop - rows.start, *tensor.shape[2:])
+    found = empty(tensor._replace(shape=shape))
+    row = tensor.size // (tensor.shape[0] * tensor.shape[1])
+    for member in range(members.start, members.stop):
+        start = tensor.offset + (member * tensor.shape[1] + rows.start) * row
+        fill(handle, found[member - members.start], start)
+    return found
 
 
 class _reading:  # noqa: N801  (reads as a phrase: `with _reading(path):`)
@@ -168,13 +227,14 @@ class _reading:  # noqa: N801  (reads as a phrase: `with _reading(path):`)
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, FileNotFoundError):
             raise CoveyError(f"There is no replay file {self.path}. `covey replay RUN` makes one.") from error
-        if isinstance(error, OSError) and self.path.is_dir():
+        if isinstance(error, OSError | DamagedError) and os.path.isdir(self.path):
             raise CoveyError(
                 f"{self.path} is a folder. `covey replay {self.path}` saves the replay of a run."
             ) from error
-        if isinstance(error, OSError | SafetensorError):
+        if isinstance(error, OSError | DamagedError):
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error).removesuffix(".")
             raise CoveyError(
-                f"{self.path} can't be read as a replay file: {error}. `covey replay RUN` makes one."
+                f"{str(self.path)[:500]} can't be read as a replay file: {why}. `covey replay RUN` makes one."
             ) from error
 
 

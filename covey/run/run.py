@@ -12,7 +12,7 @@ import numpy as np
 from covey import agents, envs
 from covey.errors import CoveyError, require
 from covey.run.cache import hushed
-from covey.run.checkpoint import Store, restore
+from covey.run.checkpoint import Store, not_finite, restore
 from covey.run.config import RunConfig
 from covey.run.fit import BEST, REPLAY, WRITTEN
 from covey.run.folder import RunFolder
@@ -36,6 +36,8 @@ from covey.run.skills import (
 )
 from covey.run.stats import Interval, mean_interval
 from covey.run.video import film_writer
+from covey.storage.atomic import UnreadableError
+from covey.storage.checkpoint import require_fields
 from covey.training.evaluate import Episodes
 from covey.training.policy import TrainedPolicy
 
@@ -194,10 +196,10 @@ class Run:
         )
         states = Store(self.folder.checkpoints, "step")
         self._require_checkpoint(states)
-        try:
-            arrays, info = states.read_newest(_warn, set_aside=False)
-        except OSError as error:
-            raise CoveyError(f"The checkpoint was replaced while it was read ({error}). Try again.") from error
+        arrays, info = states.read_newest(_warn, set_aside=False)
+        require_fields(info, "step")
+        missing = {REPLAY, WRITTEN} - arrays.keys()
+        require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
         replay, file = build(self.config).loop.trainer.replay, Path(path or self.path / "replay.safetensors")
         about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": info["step"]}
         write_replay(file, replay, arrays[REPLAY], int(arrays[WRITTEN]), **about)
@@ -213,7 +215,10 @@ class Run:
         """State and hyper-parameters of the best policy."""
         template = program.template().members
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (template.agent, template.hyper))
-        return restore(one, self._best_arrays())
+        arrays = self._best_arrays()
+        faulty = not_finite(arrays)
+        require(not faulty, f"The best policy of {self.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
+        return restore(one, arrays)
 
     def _best_arrays(self) -> dict[str, np.ndarray]:
         """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
@@ -221,8 +226,11 @@ class Run:
         self._require_checkpoint(best, states)
         try:
             return best.read_newest(_warn, set_aside=False)[0]
-        except (CoveyError, OSError):
+        except UnreadableError:
+            raise
+        except CoveyError:
             arrays, info = states.read_newest(_warn, set_aside=False)
+        require_fields(info, "best")
         require(bool(info["best"]), f"No evaluation of {self.path} was finite, so it has no best policy.")
         return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
 

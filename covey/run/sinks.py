@@ -1,15 +1,17 @@
 """Where numbers go: a line of JSON each, and TensorBoard."""
 
-import json
 import os
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from covey.errors import CoveyError
+from covey.run.history import read_history
+from covey.storage.atomic import DamagedError, close, create, is_there, make_folder, write_all
+from covey.storage.jsonl import Jsonl, Row
 
 
 class Sink(Protocol):
@@ -20,36 +22,6 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Jsonl:
-    """Rows appended to a file and flushed as they come. `position` is where a checkpoint stands in it."""
-
-    def __init__(self, path: Path, position: int = 0) -> None:
-        """Opens the file and forgets what was written after `position`: a resumed run writes it again."""
-        self.file = path.open("ab")
-        if os.fstat(self.file.fileno()).st_size > position:
-            self.file.truncate(position)
-        self.file.seek(0, os.SEEK_END)
-
-    @property
-    def position(self) -> int:
-        return self.file.tell()
-
-    def row(self, **values: Any) -> None:
-        self.file.write((json.dumps(values) + "\n").encode())
-
-    def flush(self) -> None:
-        self.file.flush()
-
-    def sync(self) -> int:
-        """Brings everything to the disk; returns the position, which a checkpoint may then rely on."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        return self.position
-
-    def close(self) -> None:
-        self.file.close()
-
-
 def finite(value: Any) -> float | None:
     """A number for JSON, which has no NaN and no infinity."""
     return float(value) if np.isfinite(value) else None
@@ -58,9 +30,9 @@ def finite(value: Any) -> float | None:
 class MetricsFile:
     """`metrics.jsonl`: step, wall seconds, member, name, value. A value that is not finite is written as null."""
 
-    def __init__(self, path: Path, position: int = 0, first: int = 0) -> None:
+    def __init__(self, rows: Jsonl, first: int = 0) -> None:
         """`first` is the number of the first member."""
-        self.rows, self.first = Jsonl(path, position), first
+        self.rows, self.first = rows, first
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         for name, of_members in values.items():
@@ -72,19 +44,46 @@ class MetricsFile:
         self.rows.close()
 
 
+class _Events:
+    """One event file. TensorBoard's own writer follows links, and fails in a thread that prints its traceback."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        make_folder(folder)
+        stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        number = 0
+        while is_there(folder / f"{stem}.{number}"):
+            number += 1
+        self._handle = create(folder / f"{stem}.{number}")
+        self._records = RecordWriter(self)
+        self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def add(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+
+    def write(self, data: bytes) -> None:
+        """What RecordWriter calls."""
+        write_all(self._handle, data)
+
+    def close(self) -> None:
+        close(self._handle)
+
+
 class TensorBoard:
     """Event files, one folder per member where there are several."""
 
     def __init__(self, folder: Path, members: range, from_step: int) -> None:
         """Tells readers to forget events after `from_step`, or all if it is 0: a resumed run writes them again."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+        make_folder(folder)
         names = [folder] if len(members) == 1 else [folder / f"member-{i}" for i in members]
-        self.writers = [EventFileWriter(str(name)) for name in names]
+        self.writers = [_Events(name) for name in names]
         log = SessionLog(status=SessionLog.START)
         for writer in self.writers:
-            writer.add_event(Event(wall_time=time.time(), step=from_step and from_step + 1, session_log=log))
+            writer.add(Event(wall_time=time.time(), step=from_step and from_step + 1, session_log=log))
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
@@ -98,8 +97,7 @@ class TensorBoard:
             for histogram in dict.fromkeys(bins.values()):
                 shares = [of[name] for name, of_which in bins.items() if of_which == histogram]
                 tags.append(Summary.Value(tag=histogram, histo=_histogram(shares)))
-            writer.add_event(Event(wall_time=now, step=step, summary=Summary(value=tags)))
-            writer.flush()
+            writer.add(Event(wall_time=now, step=step, summary=Summary(value=tags)))
 
     def close(self) -> None:
         for writer in self.writers:
@@ -114,18 +112,24 @@ def _histogram(shares: list[float]) -> Any:
     return HistogramProto(min=0.0, max=1.0, num=sum(shares), bucket_limit=limits, bucket=shares)
 
 
+COLUMNS = ("step", "wall", "member", "value")
+
+
 def read_metrics(path: Path) -> dict[str, dict[str, list[float]]]:
     """`metrics.jsonl` as columns: name -> step, wall, member, value. A last line cut short by a kill is left out."""
-    columns: dict[str, dict[str, list[float]]] = {}
-    with path.open() as file:
-        for line in file:
-            if not line.endswith("\n"):
-                break
-            try:
-                row = json.loads(line)
-                column = columns.setdefault(row["name"], {"step": [], "wall": [], "member": [], "value": []})
-                for name, values in column.items():
-                    values.append(float("nan") if row[name] is None else row[name])
-            except (ValueError, KeyError, TypeError):
-                raise CoveyError(f"{path} is damaged: {line.strip()[:80]!r} is no row of metrics.") from None
-    return columns
+
+    def columns(rows: Iterator[Row]) -> dict[str, dict[str, list[float]]]:
+        found: dict[str, dict[str, list[float]]] = {}
+        for number, values, line in rows:
+            name, numbers = values.get("name"), [values.get(column, "") for column in COLUMNS]
+            if not isinstance(name, str) or not all(type(x) in NUMBERS for x in numbers):
+                raise DamagedError(f"{path} is damaged: line {number}, {line[:80]!r}, is no row of metrics.")
+            of = found.setdefault(name, {column: [] for column in COLUMNS})
+            for column, x in zip(COLUMNS, numbers, strict=True):
+                of[column].append(float("nan") if x is None else x)
+        return found
+
+    return read_history(path, columns)
+
+
+NUMBERS = (int, float, type(None))

@@ -2,12 +2,14 @@
 
 import colorsys
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from covey.run.plots import GRID, INK, MARKED, new_figure
+from covey.storage.atomic import replace_output
 from covey.types import Descriptor
 
 PATH = "#0b6e99"
@@ -139,9 +141,9 @@ def _key(figure: Any, axes: Any, skills: np.ndarray, colours: list[Any]) -> None
 def _saved(figure: Any, out: Path) -> Path:
     from PIL import Image
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110, bbox_inches="tight")  # with what stands beside the axes
-    with Image.open(out) as picture:
-        small = picture.convert("RGB").quantize(SHADES)
-    small.save(out, optimize=True)
+    large, small = BytesIO(), BytesIO()
+    figure.savefig(large, format="png", dpi=110, bbox_inches="tight")  # with what stands beside the axes
+    with Image.open(large) as picture:
+        picture.convert("RGB").quantize(SHADES).save(small, "PNG", optimize=True)
+    replace_output(out, small.getbuffer())
     return out

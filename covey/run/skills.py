@@ -1,6 +1,5 @@
 """What a run's skills can do: the map of them, and plans made with them."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from covey.agents.planner import Planner, PlannerState, Planning, goal_limits, g
 from covey.errors import require
 from covey.run.cache import hushed
 from covey.run.media import Episode, record
+from covey.run.plots import write_csv
 from covey.run.program import GOALS, SKILLS, Program
 from covey.run.skill_plots import plot_plan, plot_skills
 from covey.training.skills import plan_paths, skill_paths
@@ -60,15 +60,13 @@ def draw_skills(program: Program, state: Any, hyper: Any, out: Path, title: str)
 
 
 def _write_csv(path: Path, paths: Any, where: np.ndarray, length: np.ndarray, own: Descriptor) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        skill = [f"skill{i}" for i in range(paths.skills.shape[1])]
-        writer.writerow([*skill, "episode", "steps", "return", *own.names])
-        for s, n in np.ndindex(length.shape):
-            end = length[s, n]
-            row = [*paths.skills[s], n, end, paths.obs[s, n, end, -1], *where[s, n, end]]
-            writer.writerow([f"{x:g}" for x in row])
+    skill = [f"skill{i}" for i in range(paths.skills.shape[1])]
+    rows = [[*skill, "episode", "steps", "return", *own.names]]
+    for s, n in np.ndindex(length.shape):
+        end = length[s, n]
+        row = [*paths.skills[s], n, end, paths.obs[s, n, end, -1], *where[s, n, end]]
+        rows.append([f"{x:g}" for x in row])
+    write_csv(path, rows)
 
 
 def planner(program: Program, planning: Planning) -> Planner:

@@ -10,6 +10,7 @@ from covey.envs.base import Env
 from covey.envs.described import Described
 from covey.errors import CoveyError, require, unknown
 from covey.run.media import MP4_FRAMES, Episode, frames, write_gif
+from covey.storage.atomic import make_folder, partial_of, replace_output, replacing
 
 QUALITY = "20"
 """Of the film: 0 loses nothing, 23 is ffmpeg's default, 51 is the worst."""
@@ -30,13 +31,14 @@ def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
     """Draws an episode into an MP4 that plays everywhere (H.264)."""
     pictures, seconds = frames(env, episode, MP4_FRAMES)
     height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder asks for even sizes
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, parents=True)
     given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1.0 / seconds:g}", "-i", "-"]
-    made = ["-c:v", "libx264", "-crf", QUALITY, "-pix_fmt", "yuv420p", str(path)]
+    made = ["-c:v", "libx264", "-crf", QUALITY, "-pix_fmt", "yuv420p", "-f", "mp4", f"file:{partial_of(path)}"]
     command = [_ffmpeg(), "-y", "-loglevel", "error", *given, *made]
     film = b"".join(picture[:height, :width].tobytes() for picture in pictures)
-    done = subprocess.run(command, input=film, capture_output=True, check=False)
-    require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
+    with replacing(path):
+        done = subprocess.run(command, input=film, capture_output=True, check=False)
+        require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
     return path
 
 
@@ -48,8 +50,7 @@ def write_html(path: Path, env: Env, episode: Episode) -> Path:
     if not isinstance(inner, Brax):
         raise CoveyError(f"Only Brax has a page that replays an episode. Give --out {path.with_suffix('.mp4')}.")
     states = [state.env for state in episode.states] if isinstance(env, Described) else episode.states
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(inner.replay(states))
+    replace_output(path, inner.replay(states).encode())
     return path
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 
 from covey.errors import CoveyError
-from covey.run.folder import RunFolder, replace_text
+from covey.run.folder import RunFolder
 from covey.run.presets import flat
 from covey.run.program import Program
 from covey.run.progress import Reporter
 from covey.run.run import Run, summary
+from covey.storage.atomic import replace_text
 
 
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:

@@ -23,8 +23,9 @@ ALLOWED = {
     "training": {"errors", "types", "agent", "replay", "envs.base", "training"},
     "population": {"errors", "agent", "population"},
     "register": {"errors", "agent", "agents", "envs", "nn"},
-    "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "population", "run"},
-    "cli": {"errors", "agents", "envs", "population", "run", "cli", "__init__"},
+    "storage": {"errors", "storage"},
+    "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "population", "storage", "run"},
+    "cli": {"errors", "agents", "envs", "population", "storage", "run", "cli", "__init__"},
     "__init__": {"errors", "register", "run"},
     "__main__": {"cli"},
 }

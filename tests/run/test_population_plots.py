@@ -215,7 +215,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path):
     path = written(Simulated(members=4, hypers=2).run(generations=3), tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], '{"generation": 0, "st\n', *lines[3:]]))
-    with pytest.raises(CoveyError, match=r"line 3, .* is no row of a lineage"):
+    with pytest.raises(CoveyError, match=r"line 3, .* is no row"):
         read_lineage(path)
 
 
