@@ -265,9 +265,13 @@ def _changes(folder: Path, say: Callable[[str], None]) -> Any:
 
 
 def _replay(folder: Path, say: Callable[[str], None]) -> Any:
+    from covey.replay import Replay
     from covey.run.replay_file import open_replay
 
-    return open_replay(folder / "replay.safetensors")
+    file = open_replay(folder / "replay.safetensors")
+    replay = Replay(file.rows, file.streams, file.sizes["obs"], file.sizes["action"])
+    file.rows_for(replay, 1, file.environment)
+    return file.read(replay, file.rows, file.members).tobytes()
 
 
 READERS = {
