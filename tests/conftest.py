@@ -38,8 +38,8 @@ def forget_programs() -> Iterator[None]:
 
     They also have memory maps, of which Linux allows a process 65,530.
     """
-    yield
     FLOOR["bytes"] = min(FLOOR["bytes"], memory("VmRSS"))
+    yield
     if memory("VmRSS") > FLOOR["bytes"] + GROWTH:
         jax.clear_caches()
         gc.collect()
