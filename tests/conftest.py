@@ -27,9 +27,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-GROWTH = 500 * 2**20
-"""Bytes by which a process may grow before it forgets its compiled programs."""
-FLOOR = {"bytes": 2**62}  # the least that it has had since it last forgot them
+ENOUGH, GROWTH = 1400 * 2**20, 400 * 2**20
+"""Bytes with which a process forgets its compiled programs, which takes seconds: not before it has grown by the second
+number since it last did."""
+FLOOR = {"bytes": 0}  # what it then had
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,7 @@ def forget_programs() -> Iterator[None]:
     They also have memory maps, of which Linux allows a process 65,530.
     """
     yield
-    FLOOR["bytes"] = min(FLOOR["bytes"], memory("VmRSS"))
-    if memory("VmRSS") > FLOOR["bytes"] + GROWTH:
+    if memory("VmRSS") > max(ENOUGH, FLOOR["bytes"] + GROWTH):
         jax.clear_caches()
         gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # without which glibc keeps what was freed
