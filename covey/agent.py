@@ -42,7 +42,7 @@ class Range(NamedTuple):
     high: float
     scale: Scale = "log"
     least: float = 0.0
-    most: float = float("inf")
+    most: float = 1e6
     searched: bool = True
 
 

@@ -41,7 +41,10 @@ class Planning:
         for name in ("horizon", "hold", "candidates", "refinements"):
             value = getattr(self, name)
             require(value >= 1, f"--planning.{name} must be at least 1, not {value}.")
-        require(self.temperature > 0, f"--planning.temperature must be positive, not {self.temperature:g}.")
+            require(value <= 10_000, f"--planning.{name} must be at most 10,000, not {value}.")
+        require(
+            0 < self.temperature < float("inf"), f"--planning.temperature must be positive, not {self.temperature:g}."
+        )
         require(0 <= self.smoothing < 1, f"--planning.smoothing must lie in [0, 1), not {self.smoothing:g}.")
 
 

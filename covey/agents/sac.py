@@ -66,7 +66,7 @@ SAC_SPACE = {
     "discount": Range(0.9, 0.999, "one_minus", most=1.0),
     "tau": Range(1e-3, 5e-2, most=1.0),
     "temperature": Range(0.01, 10.0, least=1e-6),
-    "target_entropy": Range(-2.0, 0.0, "linear", least=float("-inf")),
+    "target_entropy": Range(-2.0, 0.0, "linear", least=-1e6),
     "reward_scale": Range(0.1, 10.0, searched=False),
 }
 

@@ -102,6 +102,7 @@ def start(
 
 def _prepared(config: RunConfig[Any, Any], crew: Crew) -> Program:
     """The program of a new run, which can be run with the data that it is to start with."""
+    config.check()
     use_cache()
     use_devices(config, crew.count * config.islands)
     program = build(config, crew)
@@ -138,6 +139,7 @@ def resume(
     old, whole = folder.load_config(), folder.whole
     require(whole is None, f"{path} is an island of a run. Go on with all of it: covey resume {whole and whole.path}")
     with connected(old, cluster, reporter) as connection, folder.lock(crew.index):
+        (config or old).check()
         use_cache()
         use_devices(config or old, crew.count * old.islands)
         with _one_at_a_time(crew):

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -18,6 +17,7 @@ from covey.population.evolve import PBT
 from covey.population.space import Space, named
 from covey.population.space import parse as parse_range
 from covey.population.space import text as range_text
+from covey.run.limits import check_numbers
 from covey.run.replay_file import open_replay
 from covey.storage.atomic import DamagedError
 from covey.storage.documents import read_document
@@ -112,11 +112,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
 
     def check(self) -> None:
         """Raises a CoveyError for values that can't make a run."""
+        check_numbers(self)
         for name in ("steps", "seeds", "envs", "warmup", "updates_per_step", "evaluations", "episodes"):
             value = getattr(self, name)
             if name == "warmup" and value == 0 and self.replay:
                 continue
-            require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value:g}.")
+            require(value > 0, f"--{name.replace('_', '-')} must be positive, not {value}.")
         for name in ("capacity", "workers"):
             require(getattr(self, name) >= 0, f"--{name} must not be negative, not {getattr(self, name)}.")
         require(
@@ -131,8 +132,6 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             f"--steps {self.steps} ends within the warm-up of {self.warmup} random steps, so nothing would be learned. "
             f"Raise --steps above {self.warmup}, or lower --warmup.",
         )
-        require(math.isfinite(self.updates_per_step), "--updates-per-step must be finite.")
-        require(self.steps < 2**31, f"--steps must be less than {2**31}, not {self.steps}.")
         require(
             self.seed >= -(2**31) and self.seed + self.seeds <= 2**31,
             f"--seed {self.seed} is out of range: every member's must lie between {-(2**31)} and {2**31 - 1}.",
@@ -167,7 +166,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
         # Written out, so that a longer run has generations as often, and schedules as long.
         pbt = self.pbt and dataclasses.replace(
-            self.pbt, interval=self.pbt.interval or -(-self.steps // self.evaluations)
+            self.pbt, interval=self.pbt.interval or -(-self.steps // max(1, self.evaluations))
         )
         return dataclasses.replace(
             self,

@@ -15,6 +15,7 @@ from covey.run.checkpoint import Store, Writer, newest_of_all, not_finite, resto
 from covey.run.evolving import Breeding
 from covey.run.files import Files
 from covey.run.folder import RunFolder, writing
+from covey.run.limits import memory_errors
 from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
 from covey.run.sinks import finite
@@ -69,7 +70,7 @@ class Session:
 
     def run(self) -> Best:
         """Trains to the end. Raises KeyboardInterrupt if asked to stop, after saving."""
-        with writing(self.folder.path):
+        with writing(self.folder.path), memory_errors():
             self._begin()
             self._compile()
             try:

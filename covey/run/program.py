@@ -18,6 +18,7 @@ from covey.population.evolve import PBT, first_hypers
 from covey.population.space import Space, renamed
 from covey.run.cache import hushed
 from covey.run.config import RunConfig
+from covey.run.limits import LARGEST, MOST_GENERATIONS, check_memory, training_needs
 from covey.run.replay_file import ReplayFile, open_replay
 from covey.training.acting import second_device
 from covey.training.device import DeviceLoop, choose_axis
@@ -28,7 +29,7 @@ from covey.training.precision import in_precision
 from covey.training.schedule import initial
 from covey.training.skills import measure
 from covey.training.spread import Axis
-from covey.training.trainer import make_trainer
+from covey.training.trainer import Trainer, make_trainer
 from covey.types import Key, Metrics
 
 LOGS_PER_EVALUATION = 5
@@ -70,6 +71,7 @@ class Program(NamedTuple):
 
     def stream(self, number: int, seed: int = 0) -> Key:
         """A random stream that training does not use, the same in every run: seeds are judged on the same starts."""
+        require(-LARGEST <= seed <= LARGEST, f"--seed must lie between {-LARGEST} and {LARGEST}, not {seed}.")
         return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
 
     @property
@@ -174,8 +176,11 @@ class Program(NamedTuple):
         return hypers, jax.vmap(jax.random.key)(self.config.seed + jnp.asarray(self.members))
 
 
-def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
-    """The program of a resolved configuration, for one of the processes; an error where it can't be run."""
+def build(config: RunConfig[Any, Any], crew: Crew = ALONE, trains: bool = True) -> Program:
+    """The program of a resolved configuration, for one of the processes; an error where it can't be run.
+
+    Without `trains` it is only for evaluation, which needs no memory for replay and batches.
+    """
     config.check()
     env: Any = envs.make(config.env)
     entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
@@ -203,9 +208,10 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
         f"--steps {config.steps} is over before the warm-up of {config.warmup} steps is: both are rounded up to "
         f"blocks of {trainer.block_steps} steps. Raise --steps to at least {(warmup + 1) * trainer.block_steps}.",
     )
-    _check_memory(members * trainer.replay.rows * trainer.replay.streams * trainer.replay.width * 4)
     axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
     axis = "map" if shared else axis
+    if trains:
+        _check_room(config, trainer, members, devices, axis)
     if on_host:
         loop = HostLoop(trainer, members, axis, config.overlap, config.workers)
     else:
@@ -228,6 +234,17 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE) -> Program:
     if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
         trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
     return program
+
+
+def _check_room(config: RunConfig[Any, Any], trainer: Trainer, members: int, devices: int, axis: Axis) -> None:
+    """Raises a CoveyError where the memory, or the numbers that index it, do not reach."""
+    check_memory(training_needs(config, trainer, members, devices, axis))
+    records = trainer.replay.rows * trainer.replay.streams * (members // devices if axis == "map" else 1)
+    require(
+        records <= LARGEST,
+        f"The replay of {members // devices} members would have {records:,} records, and {LARGEST:,} are the most. "
+        "Lower --capacity, or train fewer --seeds at once.",
+    )
 
 
 def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew: Crew) -> None:
@@ -262,6 +279,11 @@ def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, tot
     if config.pbt is None:
         return ()
     every = math.ceil(config.pbt.interval / block_steps)
+    require(
+        total // every <= MOST_GENERATIONS,
+        f"--pbt.interval {config.pbt.interval} makes {total // every:,} generations of {config.steps:,} steps, and "
+        f"{MOST_GENERATIONS:,} are the most. Raise it.",
+    )
     return tuple(block for block in range(every, total, every) if block > warmup)
 
 
@@ -313,24 +335,5 @@ def _devices(config: RunConfig[Any, Any], members: int) -> int:
 
 def _points(total: int, number: int) -> tuple[int, ...]:
     """`number` evenly spaced blocks, the last one `total`; fewer where there are not so many."""
+    number = min(number, total)
     return tuple(sorted({math.ceil(k * total / number) for k in range(1, number + 1)}))
-
-
-def _check_memory(replay_bytes: int) -> None:
-    stats = jax.local_devices()[0].memory_stats()
-    on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
-    free = on_device or _free_memory()
-    require(
-        replay_bytes < 0.9 * free,
-        f"The replay would need {replay_bytes / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. "
-        "Lower --capacity, or train fewer --seeds at once.",
-    )
-
-
-def _free_memory() -> float:
-    """Bytes of memory that can be had, as Linux tells them; elsewhere no limit is known."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return np.inf
-    return next((int(x.split()[1]) * 1024.0 for x in lines if x.startswith("MemAvailable:")), np.inf)

@@ -16,6 +16,7 @@ from covey.run.checkpoint import Store, not_finite, restore
 from covey.run.config import RunConfig
 from covey.run.fit import BEST, REPLAY, WRITTEN
 from covey.run.folder import RunFolder
+from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
 from covey.run.lineage import read_lineage
 from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
 from covey.run.plots import plot_curves, plot_episode
@@ -74,7 +75,7 @@ class Run:
     def program(self) -> Program:
         """The program of a single policy of the run."""
         single = dataclasses.replace(self.config, seeds=1, pbt=None, devices=1, engine="local", islands=1)
-        return build(single)
+        return build(single, trains=False)
 
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Every logged number: name -> step, wall, member, value."""
@@ -89,9 +90,12 @@ class Run:
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
         require(episodes > 0, f"--episodes must be positive, not {episodes}.")
+        at_most("--episodes", episodes, MOST["episodes"])
         program = self.program
+        check_memory([environments_need(program.env, episodes, "Lower --episodes.")])
         state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
-        found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
+        with memory_errors():
+            found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
         program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
@@ -116,6 +120,7 @@ class Run:
         steps: int = 0,
     ) -> Plan:
         """One episode past goals [G, D] in turn, steered by the planner, with its figure and its animation."""
+        at_most("--steps", steps, MOST_VIDEO)
         program = self.program
         policy, radius = planner(program, planning or Planning()), near(program, radius)
         goals = np.asarray(goals, np.float64)
@@ -135,9 +140,10 @@ class Run:
         seed: int = 0,
     ) -> list[Plan]:
         """Episodes of the planner with a random goal each; with a path, their figure too."""
+        require(count > 0, f"--random must be positive, not {count}.")
+        at_most("--random", count, MOST_PLANS)
         program = self.program
         policy, radius = planner(program, planning or Planning()), near(program, radius)
-        require(count > 0, f"--random must be positive, not {count}.")
         plans = random_plans(policy, program, *self._best(program), count, radius, seed)
         if path:
             reached = sum(all(plan.reached) for plan in plans)
@@ -152,6 +158,7 @@ class Run:
     def video(self, path: str | Path | None = None, *, steps: int = 0, seed: int = 0) -> Path:
         """One episode of the best policy as a film: .mp4, .gif or, of a Brax run, .html."""
         require(steps >= 0, f"--steps must not be negative, not {steps}.")
+        at_most("--steps", steps, MOST_VIDEO)
         file = Path(path or self.folder.media / "policy.mp4")
         write = film_writer(file)
         program = self.program

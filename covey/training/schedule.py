@@ -55,7 +55,10 @@ def parse(name: str, text: str | float, total: int) -> Schedule:
         f"{name} must be a finite number or KIND:START:END[:STEPS], not {text!r}.",
     )
     start, end, steps = numbers
-    require(steps >= 1 or kind == "constant", f"{name}: a schedule must last at least one step, not {steps:g}.")
+    require(
+        1 <= steps < 2**31 or kind == "constant",
+        f"{name}: a schedule must last at least one step and less than {2**31}, not {steps:g}.",
+    )
     require(
         kind != "exponential" or start * end > 0,
         f"{name}: an exponential schedule needs two values of the same sign and not 0, not {text!r}.",

@@ -15,6 +15,7 @@ from tests.runs import FLAGS, assert_same_run, tiny
 from tests.tasks import Breaks
 
 TRAIN = ["train", "td3", "--out", "OUT"]
+WIDE = [*TRAIN, *(f"--agent.networks.{name}.hidden={size}" for name, size in (("actor", 4096), ("critic", 4096)))]
 
 TABLE = {
     "no command": (["tran"], "Did you mean 'train'"),
@@ -58,12 +59,43 @@ TABLE = {
     ),
     "warm-up below a window": ([*TRAIN, "--warmup", "1", "--agent.n-step", "150"], "Raise --warmup to at least 151"),
     "more replay than memory": ([*TRAIN, "--capacity", "1e12"], "Lower --capacity"),
+    "a batch of everything": ([*TRAIN, "--agent.batch-size", "2147483648"], "--agent.batch-size must be at most"),
+    "a batch that no memory holds": ([*WIDE, "--agent.batch-size", "16000000"], "Lower --agent.batch-size"),
+    "weights that no memory holds": (
+        [*TRAIN, "--agent.networks.critic.hidden", *["65536"] * 9],
+        "Use smaller or fewer networks",
+    ),
+    "units beyond reason": ([*TRAIN, "--agent.networks.actor.hidden", "1000000"], "hidden must be at most 65,536"),
+    "layers beyond reason": ([*TRAIN, "--agent.networks.actor.hidden", *["4"] * 101], "has 101 entries"),
+    "critics beyond reason": ([*TRAIN, "--agent.critics.number", "1000000"], "critics.number must be at most 10,000"),
+    "a delay beyond reason": ([*TRAIN, "--agent.policy-delay", "1000000"], "policy-delay must be at most 100"),
+    "a window beyond reason": ([*TRAIN, "--agent.n-step", "1000000000"], "n-step must be at most 10,000"),
+    "evaluations beyond reason": ([*TRAIN, "--evaluations", "1000000000"], "--evaluations must be at most 100,000"),
+    "episodes beyond reason": ([*TRAIN, "--episodes", "2147483648"], "--episodes must be at most 1,000,000"),
+    "updates beyond reason": ([*TRAIN, "--updates-per-step", "1e9"], "--updates-per-step must be at most 10,000"),
+    "updates for ever": ([*TRAIN, "--updates-per-step", "inf"], "--updates-per-step must be at most 10,000"),
+    "updates that are no number": ([*TRAIN, "--updates-per-step", "nan"], "--updates-per-step must be at most"),
+    "environments beyond reason": ([*TRAIN, "--envs", "10000000"], "--envs must be at most 1,000,000"),
+    "members beyond reason": (["evolve", "td3", "--members", "1000000", "--out", "OUT"], "--members must be at most"),
+    "seeds of many digits": ([*TRAIN, "--seeds", "9" * 400], "--seeds must be at most 100,000"),
+    "workers beyond reason": ([*TRAIN, "--workers", "100000"], "--workers must be at most 1,024"),
+    "devices beyond reason": ([*TRAIN, "--devices", "1000000000"], "--devices must be at most 1,024"),
+    "a capacity of many digits": ([*TRAIN, "--capacity", "1e300"], "--capacity must be at most"),
+    "no checkpoint for ever": ([*TRAIN, "--checkpoint-minutes", "inf"], "--checkpoint-minutes must be at most"),
+    "minutes that are no number": ([*TRAIN, "--checkpoint-minutes", "nan"], "--checkpoint-minutes must be at most"),
+    "a reward beyond reason": ([*TRAIN, "--hyper.reward-scale", "1e18"], "must lie between 0 and 1e+06"),
+    "noise beyond reason": ([*TRAIN, "--hyper.exploration-noise", "4294967296"], "must lie between 0 and 1e+06"),
+    "a schedule beyond reason": ([*TRAIN, "--hyper.tau", "linear:1:0:1e300"], "less than 2147483648, not 1e+300"),
+    "generations beyond reason": (
+        ["evolve", "td3", "--pbt.interval", "1", "--steps", "2e9", "--capacity", "1e4", "--out", "OUT"],
+        "Raise it",
+    ),
+    "no evaluations of a population": (["evolve", "td3", "--evaluations", "0", "--out", "OUT"], "must be positive"),
     "not a schedule": ([*TRAIN, "--hyper.tau", "linear:1"], "--hyper.tau must be"),
     "unknown schedule": ([*TRAIN, "--hyper.tau", "liner:1:2"], "Did you mean 'linear'"),
     "a discount above 1": ([*TRAIN, "--hyper.discount", "5"], "--hyper.discount must lie between 0 and 1, not 5"),
-    "a rate below 0": ([*TRAIN, "--hyper.actor-lr", "linear:1:-1"], "--hyper.actor-lr must lie between 0 and inf"),
+    "a rate below 0": ([*TRAIN, "--hyper.actor-lr", "linear:1:-1"], "--hyper.actor-lr must lie between 0 and 1e+06"),
     "a seed out of range": ([*TRAIN, "--seed", "5000000000"], "--seed 5000000000 is out of range"),
-    "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be less than"),
     "skills on the host": (
         ["train", "diayn", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
         "diayn learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
@@ -76,6 +108,7 @@ TABLE = {
         ["train", "dads", "--agent.skills.descriptor", "0", "1", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
         "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
     ),
+    "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be at most 2,147,483,647"),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
@@ -127,6 +160,9 @@ def test_a_folder_of_another_configuration(tmp_path: Path, capsys):
         ('{"algorithm": "td3", "agent": {"batch_size": 1.5}}', "agent.batch_size must be int"),
         ('{"algorithm": "td3", "agent": {"networks": {"actor": {"hidden": 5}}}}', "must be a list"),
         ('{"algorithm": "td3", "hyper": {"tua": "1"}}', "Did you mean 'tau'"),
+        ('{"algorithm": "td3", "evaluations": 1000000000000}', "--evaluations must be at most 100,000"),
+        ('{"algorithm": "td3", "agent": {"batch_size": 2147483648}}', "--agent.batch-size must be at most"),
+        ('{"algorithm": "td3", "checkpoint_minutes": NaN}', "--checkpoint-minutes must be at most"),
     ],
 )
 def test_a_broken_config(text: str, message: str, tmp_path: Path, capsys):
@@ -168,8 +204,8 @@ def test_an_environment_that_breaks_its_spec(tmp_path: Path):
 
 
 def test_divergence_is_named_and_the_last_checkpoint_kept(tmp_path: Path):
-    with pytest.raises(covey.CoveyError, match=r"not finite .* step [\d,]+\. .*checkpoint"):
-        tiny(tmp_path / "run", hyper={"critic_lr": 1e30, "actor_lr": 1e30}, checkpoint_minutes=0.0)
+    with pytest.raises(covey.CoveyError, match=r"not finite .* step [\d,]+[.:] .*checkpoint"):
+        tiny(tmp_path / "run", hyper={"critic_lr": 1e6, "actor_lr": 1e6}, checkpoint_minutes=0.0)
 
 
 LIMITED = """

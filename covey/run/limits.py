@@ -1,0 +1,179 @@
+"""The largest numbers that make sense, and whether the memory can hold what they ask for. Nothing is compiled.
+
+Both are checked before a run starts: beyond them, a program would never end, or the system would end it.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+
+from covey.envs.base import HostEnv
+from covey.errors import CoveyError, require
+from covey.run.memory import free_memory
+from covey.training.schedule import initial
+from covey.training.spread import Axis
+from covey.training.trainer import Trainer
+
+LARGEST = 2**31 - 1
+"""Of whole numbers in compiled programs."""
+MOST = {
+    "steps": LARGEST,
+    "seeds": 100_000,
+    "envs": 1_000_000,
+    "warmup": LARGEST,
+    "updates_per_step": 10_000,
+    "capacity": 10**15,
+    "evaluations": 100_000,
+    "episodes": 1_000_000,
+    "workers": 1_024,
+    "checkpoint_minutes": 525_600,
+    "devices": 1_024,
+    "islands": 1_024,
+}
+"""Options of a run. The members of a population are its `seeds`."""
+MOST_OF_AGENT = {
+    "batch_size": 2**24,
+    "policy_delay": 100,
+    "n_step": 10_000,
+    "window": 10_000,
+    "hidden": 65_536,
+    "embedding": 65_536,
+    "number": 10_000,
+    "num_critics": 1_000,
+    "bins": 100_000,
+    "dimensions": 1_000,
+    "components": 1_000,
+    "samples": 100_000,
+}
+"""Options of an agent, by the names of their fields at any depth; of others, the largest is LARGEST."""
+MOST_LAYERS, MOST_GENERATIONS, MOST_VIDEO, MOST_PLANS = 100, 100_000, 100_000, 10_000
+"""Layers of a network, generations of a run, steps of a video or a plan, and plans at once."""
+HOST_BYTES = 2**20
+"""What an environment on the host takes, about. MuJoCo's take more."""
+SHARE = 0.5
+"""What of an update's intermediate results is in memory at once, about: 0.35 to 0.7 by XLA's own account."""
+
+
+def at_most(flag: str, value: float, most: float) -> None:
+    """Raises a CoveyError for a value above a limit."""
+    require(value <= most, f"{flag} must be at most {most:,}, not {value}.")
+
+
+def check_numbers(config: Any) -> None:
+    """Raises a CoveyError for numbers of a RunConfig that no run can have."""
+    for name, most in MOST.items():
+        flag = "members" if name == "seeds" and config.pbt else name.replace("_", "-")
+        at_most(f"--{flag}", getattr(config, name), most)
+    for flag, name, value in _numbers(config.agent, "--agent"):
+        at_most(flag, value, MOST_OF_AGENT.get(name, LARGEST))
+    if config.pbt is not None:
+        at_most("--pbt.interval", config.pbt.interval, LARGEST)
+
+
+def _numbers(options: Any, path: str) -> list[tuple[str, str, int]]:
+    """The whole numbers in a dataclass at any depth: flag, name of the field, value."""
+    found = []
+    for each in dataclasses.fields(options):
+        value, flag = getattr(options, each.name), f"{path}.{each.name.replace('_', '-')}"
+        if dataclasses.is_dataclass(value):
+            found += _numbers(value, flag)
+        elif isinstance(value, tuple):
+            require(len(value) <= MOST_LAYERS, f"{flag} has {len(value)} entries; {MOST_LAYERS} are the most.")
+            found += [(flag, each.name, x) for x in value if isinstance(x, int)]
+        elif isinstance(value, int):
+            found.append((flag, each.name, value))
+    return found
+
+
+class Need(NamedTuple):
+    """What takes memory, how many bytes, and which option makes it less."""
+
+    what: str
+    size: float
+    remedy: str
+
+
+def check_memory(needs: list[Need]) -> None:
+    """Raises a CoveyError where the needs are more than there is, which names the largest of them."""
+    free, total = free_memory(), sum(need.size for need in needs)
+    largest = max(needs, key=lambda need: need.size)
+    require(
+        total < 0.9 * free,
+        f"This would need about {_gib(total)} of memory, {_gib(largest.size)} of it for {largest.what}, and "
+        f"{_gib(free)} are free. {largest.remedy}",
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB"
+
+
+def training_needs(config: Any, trainer: Trainer, members: int, devices: int, axis: Axis) -> list[Need]:
+    """What the training of this process's members takes, on a CPU; on accelerators, what each of them has to hold."""
+    if jax.local_devices()[0].platform != "cpu":
+        members, devices = members // devices, 1
+    at_once = members if axis == "vmap" else devices
+    replay, plan, agent = trainer.replay, trainer.agent.plan, _agent_state(trainer)
+    units = sum(leaf.size // leaf.shape[-2] for leaf in agent if len(leaf.shape) >= 2)
+    rows = plan.batch_size * plan.window
+    batch = plan.batch_size * (plan.window + 1) * replay.width
+    draws = trainer.iterations * trainer.updates * (plan.batch_size + 2)
+    flags = {name: flag for flag, name, _ in _numbers(config.agent, "--agent")}
+    batch_flag = flags.get("batch_size", "the batch size")
+    return [
+        Need(
+            "the replay",
+            4 * members * replay.rows * replay.streams * replay.width,
+            "Lower --capacity, or train fewer --seeds at once.",
+        ),
+        Need(
+            "weights and the optimisers' moments",
+            sum(leaf.size * leaf.dtype.itemsize for leaf in agent) * members,
+            "Use smaller or fewer networks, or train fewer --seeds at once.",
+        ),
+        Need(f"a batch of {plan.batch_size:,}", 4 * at_once * (SHARE * units * rows + batch), f"Lower {batch_flag}."),
+        Need(
+            f"the random numbers of {trainer.iterations * trainer.updates:,} updates",
+            4 * at_once * draws,
+            f"Lower --updates-per-step or {batch_flag}.",
+        ),
+        environments_need(trainer.env, members * trainer.envs, "Lower --envs."),
+        environments_need(trainer.env, at_once * config.episodes, "Lower --episodes.", "evaluation "),
+    ]
+
+
+def environments_need(env: Any, count: int, remedy: str, kind: str = "") -> Need:
+    """What a number of environments take at once: their states before and after a step, and what is shown of them."""
+    if isinstance(env, HostEnv):
+        return Need(f"{count:,} {kind}environments", float(count * HOST_BYTES), remedy)
+    return Need(f"{count:,} {kind}environments", float(2 * count * _state_bytes(env)), remedy)
+
+
+@lru_cache(maxsize=64)
+def _state_bytes(env: Any) -> int:
+    shapes = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Says in words that the memory did not reach, where the estimate was too low."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise CoveyError(
+            f"There was not enough memory: {str(error).splitlines()[0]} Lower the batch size, --envs, --episodes or "
+            "--capacity, or train fewer --seeds at once."
+        ) from error
+
+
+def _agent_state(trainer: Trainer) -> list[Any]:
+    """The shapes of an agent's state."""
+    init = trainer.agent.init
+    return jax.tree.leaves(jax.eval_shape(lambda: init(initial(trainer.schedules), jax.random.key(0))))
