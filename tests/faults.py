@@ -4,7 +4,7 @@ import os
 import shutil
 from typing import Any
 
-import covey.storage.atomic as atomic
+from covey.storage import atomic
 
 CALLS = (
     *("open", "close", "fstat", "lstat", "listdir", "mkdir", "unlink", "rename", "replace", "fsync", "ftruncate"),

@@ -148,11 +148,14 @@ class Store:
 
     def intact(self, say: Callable[[str], None]) -> list[int]:
         """The steps of the checkpoints that are intact; a damaged one is named and set aside."""
-        faults = {step: self._tried(step, checkpoint.verify) for step in self.steps()}
-        for step, fault in faults.items():
-            if fault:
-                say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
-        return [step for step, fault in faults.items() if fault == ""]
+        return [step for step in self.steps() if self.is_intact(step, say)]
+
+    def is_intact(self, step: int, say: Callable[[str], None]) -> bool:
+        """Whether there is a checkpoint of a step, and it is intact; a damaged one is named and set aside."""
+        fault = self._tried(step, checkpoint.verify)
+        if fault:
+            say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
+        return fault == ""
 
     def read(self, step: int) -> Checkpoint:
         """The checkpoint of a step; an error where it is not intact."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import jax
@@ -138,6 +139,37 @@ def test_a_damaged_best_policy_is_an_error_not_garbage(tmp_path: Path, capsys):
             assert f"return {good.mean}" in captured.out
         else:
             assert "intact" in captured.err
+
+
+def test_nan_weights_are_refused(tmp_path: Path, capsys):
+    """By whatever loads them, though the digests fit."""
+    run = tiny(tmp_path / "run")
+    for prefix in ("best", "step"):
+        store = Store(run.folder.checkpoints, prefix)
+        arrays, info = store.read_newest(print)
+        name = next(n for n, x in arrays.items() if n.startswith(("[0].agent", "[0].actor", "[0]")) and x.dtype == "f4")
+        arrays[name] = np.full_like(arrays[name], np.nan)
+        shutil.rmtree(run.folder.checkpoints / f"{prefix}_{info['step']:010d}")
+        store.write(info["step"], arrays, info)
+    with pytest.raises(CoveyError, match="NaN or infinite"):
+        run.policy()
+    for verb in ("eval", "resume"):
+        assert main([verb, str(run.path)]) == 1
+        assert "NaN or infinite" in capsys.readouterr().err
+
+
+def test_readers_beside_a_trainer_see_whole_checkpoints(tmp_path: Path):
+    """However often they are replaced, and without a word of damage."""
+    store = store_with(tmp_path, 1)
+    writer = threading.Thread(target=lambda: store_with(tmp_path, *range(2, 50)))
+    writer.start()
+    seen = []
+    while writer.is_alive():
+        arrays, info = store.read_newest(pytest.fail, set_aside=False)
+        assert arrays["['count']"] == info["step"]
+        assert (store.newest_info() or {})["step"] >= info["step"]
+        seen.append(info["step"])
+    assert seen == sorted(seen) and len(set(seen)) > 2
 
 
 def test_there_is_no_pickle_in_a_run(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_lines_after_a_failed_call_are_whole(fault: Any, tmp_path: Path, monkeyp
     first.close()
 
     def add() -> None:
-        rows = Jsonl(path, place, lambda text: pytest.fail(text), 1)
+        rows = Jsonl(path, place, pytest.fail, 1)
         try:
             rows.row(step=2, text="b" * 50)
             rows.sync()
