@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.cli.arguments import PLUGINS, first, parse, take
+from covey.cli.arguments import first, parse, take, take_all
 from covey.cli.catalogue import agents
 from covey.errors import require
 
@@ -122,16 +122,12 @@ def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
     from covey.run.cluster import Cluster
 
     address, arguments = take(arguments, "--ray-address")
-    return Cluster(address or "", tuple(PLUGINS)), arguments
+    return Cluster(address or ""), arguments
 
 
 def _environment(arguments: list[str]) -> dict[str, str]:
     """The environment that the arguments name, the last one if several; it is left among them."""
-    found, (env, rest) = {}, take(arguments, "--env")
-    while env is not None:
-        found["env"] = env
-        env, rest = take(rest, "--env")
-    return found
+    return {"env": env for env in take_all(arguments, "--env")[0]}
 
 
 def resume(arguments: list[str]) -> None:

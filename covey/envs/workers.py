@@ -12,6 +12,7 @@ import numpy as np
 
 from covey.envs.base import HostBatch, HostStep
 from covey.errors import CoveyError, require
+from covey.trust import started_python, starting_python
 
 MOST_CRASHES = 3
 """So many crashes of a worker in a row, with fewer than CALM steps between them, end the run."""
@@ -31,7 +32,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
-        self.process.start()
+        with starting_python():
+            self.process.start()
         there.close()
         self._patience, self._is_up = patience, False
 
@@ -155,6 +157,7 @@ def _serve(requests: Connection, payload: bytes) -> None:
     """A worker's life: it answers until nobody asks any more. Ctrl-C is for the process that trains."""
     import cloudpickle
 
+    started_python()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def answer(work: Callable[[], Any]) -> None:

@@ -1,7 +1,7 @@
 """What a Python user calls: `covey.train`, `covey.evolve`, `covey.load`."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from covey.run.progress import Reporter
 from covey.run.replay_file import open_replay
 from covey.run.run import Run
 from covey.run.words import differences, finish, introduce
+from covey.trust import import_plugins, module_of, trust, trusted
 
 ALONE, HERE, MOST_PATH = Alone(), Cluster(), 4096
 RESUMABLE = ("steps", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
@@ -44,6 +45,7 @@ def train(
     as in the preset for this algorithm and environment, or with `preset=False` as in the plain defaults.
     """
     require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
+    trust(module_of(str(options.get("env", ""))))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
     return start(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
 
@@ -67,12 +69,18 @@ def evolve(
     cluster; `plugins` are modules that each of them imports first, which register environments, networks or agents.
     """
     require("seeds" not in options, "evolve takes `members`, not `seeds`.")
-    cluster = Cluster(ray_address, tuple(plugins))
+    trust(*plugins)
+    cluster = Cluster(ray_address)
     return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, cluster=cluster, **options)
 
 
-def load(path: str | Path) -> Run:
-    """The run in a folder."""
+def load(path: str | Path, plugins: Sequence[str] = ()) -> Run:
+    """The run in a folder.
+
+    `plugins` are modules that are imported first. A run whose environment is `gymnasium:MODULE:NAME` needs its module
+    there: load("runs/cart", plugins=["my_envs"]). A run folder alone never makes covey import code.
+    """
+    import_plugins(plugins)
     use_cache()
     folder = RunFolder(Path(path))
     return Run(folder, folder.load_config())
@@ -232,7 +240,7 @@ def _fit(
     except KeyboardInterrupt:
         saved = session.states.steps()
         what = f"Saved at step {saved[-1]:,}." if saved else "Stopped before the first checkpoint."
-        reporter.say(f"{what} Go on with: covey resume {folder.path}")
+        reporter.say(f"{what} Resume with: {_resume_command(folder)}")
         raise
     return run
 
@@ -248,8 +256,12 @@ def _fit_islands(run: Run, program: Program, reporter: Reporter, connection: Con
             finish(run, program, bests[-1], reporter)
     except KeyboardInterrupt:
         steps = [f"{reached(folder, number):,}" for number in range(config.islands)]
-        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Go on with: covey resume {folder.path}")
+        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Resume with: {_resume_command(folder)}")
         raise
+
+
+def _resume_command(folder: RunFolder) -> str:
+    return " ".join(("covey resume", str(folder.path), *(f"--plugin {name}" for name in trusted())))
 
 
 def _listed(differences: list[tuple[str, Any, Any]]) -> str:

@@ -25,6 +25,7 @@ from covey.run.folder import RunFolder
 from covey.run.islands import merge, reached
 from covey.run.program import build, part
 from covey.run.progress import Reporter
+from covey.trust import import_plugins, trusted
 
 RESTARTS = 5
 """How often an island is started again without a newer checkpoint, before the run gives up."""
@@ -41,8 +42,6 @@ class Cluster(NamedTuple):
 
     address: str = ""
     """An existing cluster's, or `auto`; by default Ray is started on this machine, and ended with the run."""
-    plugins: tuple[str, ...] = ()
-    """Modules that each island imports first, which register what is not covey's own."""
 
 
 class Connection(NamedTuple):
@@ -127,8 +126,7 @@ class Worker:
             self.session.stop_asked = True
 
     def _train(self) -> None:
-        for name in self.plugins:
-            importlib.import_module(name)
+        import_plugins(self.plugins)
         require(
             self.folder.config.exists(),
             f"{socket.gethostname()} does not see {self.folder.path}. The run folder must lie where all machines of "
@@ -310,11 +308,11 @@ def connected(config: RunConfig[Any, Any], cluster: Cluster, reporter: Reporter)
     part(config.seeds, config.islands, "islands")
     ray = _ray(cluster.address)
     if ray.is_initialized():  # by whoever called us, who also ends it
-        yield Connection(ray, cluster.plugins)
+        yield Connection(ray, trusted())
         return
     _init(ray, cluster.address, reporter)
     try:
-        yield Connection(ray, cluster.plugins)
+        yield Connection(ray, trusted())
     finally:
         ray.shutdown()
 
