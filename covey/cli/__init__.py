@@ -1,11 +1,12 @@
 """The command line: one verb per intention, each a thin call into `covey.run`."""
 
-import os
 import sys
+import traceback
 
 from covey.cli import catalogue, runs, training
 from covey.cli.arguments import import_plugins
-from covey.errors import CoveyError, LostProcess, unknown
+from covey.errors import CoveyError, LostProcess, Stopped, unknown
+from covey.population import job
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
@@ -46,30 +47,49 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; returns its exit code."""
+    """Runs a command; returns its exit code. A process of a job that fails ends here, and the others of it soon."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        arguments = import_plugins(list(arguments))
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
-            print(USAGE, end="")
-            return 0 if arguments else 2
-        if arguments[0] == "--version":
-            return _version()
-        if arguments[0] not in VERBS:
-            raise unknown("command", arguments[0], VERBS)
-        VERBS[arguments[0]](arguments[1:])
-        return 0
-    except LostProcess as error:
-        print(f"covey: {error}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(1)  # jax would wait for the lost process, and then end with a page of its own
-    except CoveyError as error:
-        print(f"covey: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+        code = _run(list(arguments))
+        job.done()
+        return code
+    except Stopped:
+        job.done()
         return 130
+    except LostProcess as error:
+        code, said = 1, job.heard() or str(error)
+        print(f"covey: {said}", file=sys.stderr)
+    except CoveyError as error:
+        code, said = 1, str(error)
+        print(f"covey: {said}", file=sys.stderr)
+    except KeyboardInterrupt:
+        code, said = 130, "It was interrupted."
     except BrokenPipeError:
-        return 1
+        code, said = 1, "Its output was closed."
+    except SystemExit as error:  # the options could not be parsed, or --help was asked for
+        if error.code:
+            job.end("It was given wrong options.", 2)
+        raise
+    except Exception as error:
+        if job.exists():
+            traceback.print_exception(error)
+            job.end(f"{type(error).__name__}: {error}", 1)
+        raise
+    job.end(said, code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    arguments = import_plugins(arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        return _version()
+    if arguments[0] not in VERBS:
+        raise unknown("command", arguments[0], VERBS)
+    VERBS[arguments[0]](arguments[1:])
+    return 0
 
 
 def entry() -> None:

@@ -9,6 +9,7 @@ import tyro
 from covey.cli.arguments import first, parse, take, take_all
 from covey.cli.catalogue import agents
 from covey.errors import require
+from covey.population.job import Place, plan
 
 TRAIN = """\
 Trains an agent. Everything is counted in environment steps, summed over a member's environments.
@@ -62,7 +63,7 @@ def evolve(arguments: list[str]) -> None:
     given = parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
     require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
     config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
-    crew = crew_of(*job)
+    crew = crew_of(job)
     start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
 
 
@@ -105,8 +106,8 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
     return default, Path(out) if out else None, presets, arguments
 
 
-def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None], list[str]]:
-    """The flags that say which process of which job this is, and the arguments that remain."""
+def _job(arguments: list[str]) -> tuple[Place | None, list[str]]:
+    """Which process of which job this is, if it is one, and the arguments that remain."""
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
     for flag in ("--processes", "--process"):
@@ -114,7 +115,11 @@ def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None
         require(text is None or text.isdigit(), f"{flag} must be a whole number, not {text}.")
         require(text is None or coordinator is not None, f"{flag} needs --coordinator HOST:PORT.")
         numbers.append(None if text is None else int(text))
-    return (coordinator, numbers[0], numbers[1]), arguments
+    if coordinator is None:
+        return None, arguments
+    place = Place(coordinator, *numbers)
+    plan(place)
+    return place, arguments
 
 
 def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
@@ -127,7 +132,8 @@ def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
 
 def _environment(arguments: list[str]) -> dict[str, str]:
     """The environment that the arguments name, the last one if several; it is left among them."""
-    return {"env": env for env in take_all(arguments, "--env")[0]}
+    given = take_all(arguments, "--env")[0]
+    return {"env": given[-1]} if given else {}
 
 
 def resume(arguments: list[str]) -> None:
@@ -142,5 +148,5 @@ def resume(arguments: list[str]) -> None:
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
-    crew = crew_of(*job)
+    crew = crew_of(job)
     resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)

@@ -10,15 +10,16 @@ import numpy as np
 
 from covey.errors import require
 from covey.population.crew import Alone, Crew
+from covey.population.job import compare
 from covey.run.cache import use_cache
 from covey.run.checkpoint import Store
 from covey.run.cluster import Cluster, Connection, connected, train_islands
-from covey.run.config import RunConfig, default_config
+from covey.run.config import RunConfig, default_config, to_json
 from covey.run.devices import use_devices
 from covey.run.fit import Session
 from covey.run.folder import RunFolder, new_folder, writing
 from covey.run.islands import reached
-from covey.run.presets import describe, preset_config
+from covey.run.presets import describe, flat, preset_config
 from covey.run.program import Program, build
 from covey.run.progress import Reporter
 from covey.run.replay_file import open_replay
@@ -99,6 +100,7 @@ def start(
     `preset` says that the configuration began with a preset, which is then named.
     """
     chosen = describe(config.algorithm, config.env, config) if preset else ""
+    _compare(config, crew, out)
     config = config.resolved()
     with connected(config, cluster, reporter) as connection:
         program = _prepared(config, crew)
@@ -144,12 +146,21 @@ def resume(
     folder = RunFolder(path)
     old, whole = folder.load_config(), folder.whole
     require(whole is None, f"{path} is an island of a run. Go on with all of it: covey resume {whole and whole.path}")
+    _compare(config or old, crew, path)
     with connected(old, cluster, reporter) as connection, folder.lock(crew.index):
         use_cache()
         use_devices(config or old, crew.count * old.islands)
         with _one_at_a_time(crew):
             program = _changed_program(folder, config, crew)
         return _fit(program, folder, reporter, connection=connection)
+
+
+def _compare(config: RunConfig[Any, Any], crew: Crew, out: Path | None) -> None:
+    """Raises an error where the processes of a job were given different options, before anything is compiled."""
+    options = flat(to_json(config)) | {"out": str(out), "processes": crew.count}
+    if config.pbt:
+        options["members"] = options.pop("seeds")
+    compare({f"--{name.replace('_', '-')}": value for name, value in options.items()})
 
 
 def _agreed(folder: RunFolder, crew: Crew) -> RunFolder:

@@ -27,6 +27,7 @@ from covey.run.folder import replace_text
 
 KEEP = 2
 PARTIAL, DAMAGED = ".partial", ".damaged"
+Say = Callable[[str], None]
 
 
 def snapshot(tree: Any) -> dict[str, np.ndarray]:
@@ -111,13 +112,26 @@ class Store:
             "Start the run again, or restore the folder from a copy."
         )
 
-    def intact(self, say: Callable[[str], None]) -> list[int]:
-        """The steps of the checkpoints that are intact; a damaged one is named and set aside."""
-        faults = {step: _fault(self._path(step)) for step in self.steps()}
-        for step, fault in faults.items():
-            if fault:
-                say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
-        return [step for step, fault in faults.items() if not fault]
+    def is_intact(self, step: int, say: Say) -> bool:
+        """Whether there is a checkpoint of a step, and it is intact; a damaged one is named and set aside."""
+        path = self._path(step)
+        fault = _fault(path) if path.exists() else None
+        if fault:
+            say(f"Checkpoint {path} is damaged ({fault}).{self._set_aside(path)}")
+        return path.exists()
+
+    def arrays_file(self, step: int) -> Path:
+        return self._path(step) / "arrays.safetensors"
+
+    def info(self, step: int) -> dict[str, Any]:
+        """What a checkpoint that is known to be intact says beside its arrays."""
+        return json.loads((self._path(step) / "info.json").read_text())
+
+    def keep_only(self, steps: list[int]) -> None:
+        """Removes the checkpoints of all other steps, and what an interrupted write left."""
+        for step in set(self.steps()) - set(steps):
+            self._remove(step)
+        self.remove_after(max(steps, default=-1))
 
     def read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """A checkpoint that is known to be intact."""
@@ -148,18 +162,6 @@ class Store:
 
     def _read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return load_file(path / "arrays.safetensors"), json.loads((path / "info.json").read_text())
-
-
-def newest_of_all(
-    store: Store, gather: Callable[[Any], Any], say: Callable[[str], None]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """This process's part of the newest checkpoint that every process of a job has whole; None if there is none."""
-    steps = np.full((1, 2 * store.keep), -1)
-    own = store.intact(say)[-2 * store.keep :]
-    steps[0, : len(own)] = own
-    everyone = gather(steps)
-    common = set.intersection(*(set(each.tolist()) for each in everyone)) - {-1}
-    return store.read(max(common)) if common else None
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from covey.population.crew import Alone, Crew, join
+from covey.population.crew import Alone, Crew, Processes
+from covey.population.job import Place, join
 from covey.run.config import RunConfig
 
 
@@ -30,6 +31,9 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def crew_of(coordinator: str | None, processes: int | None, process: int | None) -> Crew:
+def crew_of(place: Place | None) -> Crew:
     """The processes that share the members: this one alone, or those of a job."""
-    return Alone() if coordinator is None else join(coordinator, processes, process)
+    if place is None:
+        return Alone()
+    join(place)
+    return Processes(jax.process_index(), jax.process_count())

@@ -14,7 +14,6 @@ from covey.errors import CoveyError, require
 from covey.run.cache import hushed
 from covey.run.checkpoint import Store, restore
 from covey.run.config import RunConfig
-from covey.run.fit import BEST, REPLAY, WRITTEN
 from covey.run.folder import RunFolder
 from covey.run.lineage import read_lineage
 from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
@@ -22,6 +21,7 @@ from covey.run.plots import plot_curves, plot_episode
 from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.replay_file import write_replay
+from covey.run.shards import BEST, REPLAY, WRITTEN
 from covey.run.sinks import finite, read_metrics
 from covey.run.skills import (
     Plan,

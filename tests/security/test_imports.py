@@ -79,7 +79,7 @@ def test_a_module_that_was_named_is_imported(gift: Path):
         ["-c", python],
     )
     for way in ways:
-        found = subprocess.run([sys.executable, *way], capture_output=True, text=True)
+        found = subprocess.run([sys.executable, *way], check=False, capture_output=True, text=True)
         assert (gift.parent / "ran").exists(), found.stderr
         assert "imports no module" not in found.stderr
         (gift.parent / "ran").unlink()
@@ -115,7 +115,7 @@ def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
     for command in ([sys.executable, "-m", "covey"], [sys.executable, str(script)]):
         if not Path(command[1]).exists() and command[1] != "-m":
             continue
-        found = subprocess.run([*command, verb, "gift"], capture_output=True, text=True, env=safe)
+        found = subprocess.run([*command, verb, "gift"], check=False, capture_output=True, text=True, env=safe)
         assert not (gift.parent / "ran").exists(), found.stderr
         assert "gift" in found.stdout + found.stderr  # it came as far as the run
 
@@ -135,5 +135,5 @@ def test_workers_find_nothing_in_the_current_folder_first(gift: Path):
         "if __name__ == '__main__': main()\n"
     )
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)
+    found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=clean)
     assert found.returncode == 0 and not (gift.parent / "ran").exists(), found.stderr
