@@ -58,6 +58,7 @@ class Job:
     """One process of a job that has met the others."""
 
     client: Any
+    coordinator: str
     index: int
     count: int
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -115,9 +116,15 @@ class Job:
         while self.index > 0 and self._get(DONE) is None:
             time.sleep(LOOK)
 
+    def has_coordinator(self) -> bool:
+        """Whether process 0 is there. A call to one that is not would take long, and jax aborts meanwhile."""
+        return self.index == 0 or _answers(self.coordinator)
+
     def end(self, text: str, code: int) -> None:
         """Tells the others that this process stops, and stops it."""
         with self.lock:
+            if not self.has_coordinator():
+                _exit(code)
             self._tell(STOPPED, json.dumps([self.index, text.partition("\n")[0]]))
             self._leave(code)
 
@@ -165,7 +172,7 @@ def join(place: Place, patience: float = PATIENCE) -> Job:
         _require_free(bind)
     _Current.joining = True
     state = _initialize(place, bind, patience)
-    job = Job(state.client, state.process_id, state.num_processes)
+    job = Job(state.client, state.coordinator_address, state.process_id, state.num_processes)
     _Current.job, _Current.joining = job, False
     threading.Thread(target=job.watch, name="covey-job", daemon=True).start()
     return job
@@ -190,7 +197,7 @@ def done() -> None:
 
 def heard() -> str:
     """What another process of this one's job said when it stopped; empty if none did."""
-    return _Current.job.stopped() if _Current.job else ""
+    return _Current.job.stopped() if _Current.job and _Current.job.has_coordinator() else ""
 
 
 def end(text: str, code: int) -> None:
@@ -242,12 +249,18 @@ def _missing(place: Place) -> str:
         return "the other processes of the job"
     if place.process == 0:
         return f"the other processes of the {place.processes} of the job at {place.coordinator}"
-    host, _, port = place.coordinator.rpartition(":")
+    if not _answers(place.coordinator):
+        return f"process 0: nothing answers at {place.coordinator} yet"
+    return f"the other processes of the job at {place.coordinator}, where process 0 or another program answers"
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
     except OSError:
-        return f"process 0: nothing answers at {place.coordinator} yet"
-    return f"the other processes of the job at {place.coordinator}, where process 0 or another program answers"
+        return False
+    return True
 
 
 def _require_free(address: str) -> None:

