@@ -6,7 +6,7 @@ import traceback
 from covey.cli import catalogue, runs, training
 from covey.cli.arguments import import_plugins
 from covey.errors import CoveyError, LostProcess, Stopped, unknown
-from covey.population import job
+from covey.run import job
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program

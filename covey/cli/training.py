@@ -9,7 +9,7 @@ import tyro
 from covey.cli.arguments import first, parse, take, take_all
 from covey.cli.catalogue import agents
 from covey.errors import require
-from covey.population.job import Place, plan
+from covey.run.job import Place, plan
 
 TRAIN = """\
 Trains an agent. Everything is counted in environment steps, summed over a member's environments.

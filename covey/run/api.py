@@ -10,7 +10,6 @@ import numpy as np
 
 from covey.errors import require
 from covey.population.crew import Alone, Crew
-from covey.population.job import compare
 from covey.run.cache import use_cache
 from covey.run.checkpoint import Store
 from covey.run.cluster import Cluster, Connection, connected, train_islands
@@ -19,6 +18,7 @@ from covey.run.devices import use_devices
 from covey.run.fit import Session
 from covey.run.folder import RunFolder, new_folder, writing
 from covey.run.islands import reached
+from covey.run.job import compare
 from covey.run.presets import describe, flat, preset_config
 from covey.run.program import Program, build
 from covey.run.progress import Reporter

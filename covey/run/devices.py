@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from covey.population.crew import Alone, Crew, Processes
-from covey.population.job import Place, join
 from covey.run.config import RunConfig
+from covey.run.job import Place, join
 
 
 def use_devices(config: RunConfig[Any, Any], processes: int = 1, most: int | None = None) -> None:
