@@ -105,6 +105,7 @@ if "covey.run.cluster" in sys.modules:  # in a worker: the command line imports 
 
 def test_gives_up_with_what_the_worker_said(tmp_path: Path, monkeypatch):
     (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "jax.py").write_text("raise ImportError('from the current folder')")  # installed packages come first
     monkeypatch.chdir(tmp_path)
     with process(["evolve", "td3", *OPTIONS, "--plugin", "broken", "--out", "run"]) as running:
         output, _ = running.communicate()
