@@ -1,12 +1,10 @@
 """The command line: one verb per intention, each a thin call into `covey.run`."""
 
 import sys
-import traceback
 
 from covey.cli import catalogue, runs, training
 from covey.cli.arguments import import_plugins
-from covey.errors import CoveyError, LostProcess, Stopped, unknown
-from covey.run import job
+from covey.errors import CoveyError, unknown
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
@@ -47,49 +45,26 @@ VERBS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; returns its exit code. A process of a job that fails ends here, and the others of it soon."""
+    """Runs a command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = _run(list(arguments))
-        job.done()
-        return code
-    except Stopped:
-        job.done()
-        return 130
-    except LostProcess as error:
-        code, said = 1, job.heard() or str(error)
-        print(f"covey: {said}", file=sys.stderr)
+        arguments = import_plugins(list(arguments))
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            print(USAGE, end="")
+            return 0 if arguments else 2
+        if arguments[0] == "--version":
+            return _version()
+        if arguments[0] not in VERBS:
+            raise unknown("command", arguments[0], VERBS)
+        VERBS[arguments[0]](arguments[1:])
+        return 0
     except CoveyError as error:
-        code, said = 1, str(error)
-        print(f"covey: {said}", file=sys.stderr)
+        print(f"covey: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
-        code, said = 130, "It was interrupted."
+        return 130
     except BrokenPipeError:
-        code, said = 1, "Its output was closed."
-    except SystemExit as error:  # the options could not be parsed, or --help was asked for
-        if error.code:
-            job.end("It was given wrong options.", 2)
-        raise
-    except Exception as error:
-        if job.exists():
-            traceback.print_exception(error)
-            job.end(f"{type(error).__name__}: {error}", 1)
-        raise
-    job.end(said, code)
-    return code
-
-
-def _run(arguments: list[str]) -> int:
-    arguments = import_plugins(arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
-        return 0 if arguments else 2
-    if arguments[0] == "--version":
-        return _version()
-    if arguments[0] not in VERBS:
-        raise unknown("command", arguments[0], VERBS)
-    VERBS[arguments[0]](arguments[1:])
-    return 0
+        return 1
 
 
 def entry() -> None:

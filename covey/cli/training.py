@@ -9,7 +9,6 @@ import tyro
 from covey.cli.arguments import first, parse, take, take_all
 from covey.cli.catalogue import agents
 from covey.errors import require
-from covey.run.job import Place, plan
 
 TRAIN = """\
 Trains an agent. Everything is counted in environment steps, summed over a member's environments.
@@ -45,17 +44,23 @@ def train(arguments: list[str]) -> None:
 
 
 def evolve(arguments: list[str]) -> None:
+    from covey.run.job import ending_together
+
+    if arguments[:1] in (["-h"], ["--help"]):
+        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
+        agents([])
+        return
+    with ending_together():
+        _evolve(*first(arguments, "an agent", "covey evolve sac --env pendulum --members 8"))
+
+
+def _evolve(name: str, arguments: list[str]) -> None:
     from covey.population.evolve import PBT
     from covey.run.api import start
     from covey.run.config import config_type, space_text
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    if arguments[:1] in (["-h"], ["--help"]):
-        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
-        agents([])
-        return
-    name, arguments = first(arguments, "an agent", "covey evolve sac --env pendulum --members 8")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     default, out, presets, arguments = _beginning(name, arguments)
@@ -106,8 +111,10 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
     return default, Path(out) if out else None, presets, arguments
 
 
-def _job(arguments: list[str]) -> tuple[Place | None, list[str]]:
-    """Which process of which job this is, if it is one, and the arguments that remain."""
+def _job(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The Place of this process in a job, if it is in one, and the arguments that remain."""
+    from covey.run.job import Place, plan
+
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
     for flag in ("--processes", "--process"):
@@ -137,12 +144,18 @@ def _environment(arguments: list[str]) -> dict[str, str]:
 
 
 def resume(arguments: list[str]) -> None:
+    from covey.run.job import ending_together
+
+    with ending_together():
+        _resume(*first(arguments, "a run folder", "covey resume runs/pendulum-td3-0"))
+
+
+def _resume(path: str, arguments: list[str]) -> None:
     from covey.run.api import load, resume
     from covey.run.config import config_type
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    path, arguments = first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     old = load(path).config

@@ -10,12 +10,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from covey.errors import CoveyError, require
+from covey.errors import CoveyError, LostProcess, Stopped, require
 
 HEARTBEAT = 50
 """Seconds without a sign of life after which jax takes a process for dead, and ends the others."""
@@ -184,31 +185,54 @@ def compare(options: Mapping[str, Any]) -> None:
         _Current.job.compare(options)
 
 
-def exists() -> bool:
-    """Whether this process belongs to a job, or is to join one."""
-    return _Current.job is not None or _Current.planned is not None
+@contextmanager
+def ending_together() -> Iterator[None]:
+    """Ends all processes of a job with the first that fails. Does nothing where there is none."""
+    try:
+        yield
+    except Stopped:
+        _done()
+        raise
+    except BaseException as error:
+        if _Current.planned or _Current.joining or _Current.job:
+            _fail(error)
+        raise
+    _done()
 
 
-def done() -> None:
-    """Waits at the end for process 0 of this one's job, if it has one."""
+def _done() -> None:
     if _Current.job:
         _Current.job.wait_for_first()
 
 
-def heard() -> str:
-    """What another process of this one's job said when it stopped; empty if none did."""
-    return _Current.job.stopped() if _Current.job and _Current.job.has_coordinator() else ""
+def _fail(error: BaseException) -> None:
+    """Says why this process stops, here and to the others, and ends it."""
+    match error:
+        case LostProcess() if _Current.job and _Current.job.has_coordinator():
+            said, code = _Current.job.stopped() or str(error), 1
+        case CoveyError():
+            said, code = str(error), 1
+        case KeyboardInterrupt():
+            said, code = "It was interrupted.", 130
+        case SystemExit():  # a message was printed, or the help that was asked for
+            said, code = "It was given wrong options.", error.code
+        case _:
+            traceback.print_exception(error)
+            said, code = f"{type(error).__name__}: {error}", 1
+    if isinstance(error, CoveyError):
+        print(f"covey: {said}", file=sys.stderr, flush=True)
+    if code:
+        _end(said, code if isinstance(code, int) else 1)
 
 
-def end(text: str, code: int) -> None:
-    """Ends this process and all others of its job, which say why. Does nothing outside of a job."""
+def _end(text: str, code: int) -> None:
+    """Ends this process and all others of its job, which say why."""
     if _Current.planned:
         with suppress(CoveyError):
             join(_Current.planned, TELL)
     if _Current.job:
         _Current.job.end(text, code)
-    if _Current.joining:  # a thread of jax's still tries, and would keep Python from ending
-        _exit(code)
+    _exit(code)  # a thread of jax's may still try to join, and would keep Python from ending
 
 
 def _initialize(place: Place, bind: str | None, patience: float) -> Any:
