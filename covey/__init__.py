@@ -1,8 +1,14 @@
 """covey: continuous-control agents, their skills and their populations in one compiled JAX program."""
 
+import sys
+
+# `python -m covey` puts the current folder before all packages, where a jax.py would be taken for jax. Nothing but
+# `sys`, which is built in, may be imported before this. (While Python looks for a module, `sys.argv[0]` is "-m".)
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].removeprefix("-m") == "covey" and not sys.flags.safe_path:
+    del sys.path[0]
+
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"

@@ -12,6 +12,10 @@ class LostProcess(CoveyError):  # noqa: N818  (it says what happened)
     """Another process of a job is gone, so that a tidy end, for which all have to meet, is not to be had."""
 
 
+class Stopped(KeyboardInterrupt):
+    """A run was asked to stop: it has saved, and so have all processes of its job."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> CoveyError:
     """The error for a name that is not registered, with the nearest ones that are."""
     known = sorted(known)

@@ -17,6 +17,7 @@ QUICK = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 
 from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
+from covey.trust import trust  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -25,6 +26,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
+trust("tests.host_tasks")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 ENOUGH, GROWTH = 1400 * 2**20, 400 * 2**20

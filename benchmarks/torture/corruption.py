@@ -75,7 +75,7 @@ def _digit(data: bytearray, random: random.Random) -> None:
         data[random.choice(places)] = ord(str(random.randrange(10)))
 
 
-def _lines(change: Callable[[list[bytes], random.Random], None]) -> Callable[[Path, random.Random], None]:
+def _lines(change: Callable[[list[bytes], random.Random], Any]) -> Callable[[Path, random.Random], None]:
     def damage(path: Path, random: random.Random) -> None:
         lines = path.read_bytes().splitlines(keepends=True)
         if lines:
@@ -138,18 +138,18 @@ def _socket(path: Path) -> None:
             os.chdir(here)
 
 
-ANYWHERE: dict[str, Callable[[Path, random.Random], None]] = {
+ANYWHERE: dict[str, Callable[[Path, random.Random], Any]] = {
     "flip": _bytes(_flip),
     "scramble": _bytes(_scramble),
     "digit": _bytes(_digit),
     "truncate": _bytes(lambda data, random: data[: random.randrange(len(data) + 1)]),
     "append": _bytes(lambda data, random: data + random.randbytes(random.randint(1, 50))),
-    "empty": lambda path, _: path.write_bytes(b"") and None,
+    "empty": lambda path, _: path.write_bytes(b""),
     "delete": lambda path, _: path.unlink(),
     "zeros": _bytes(lambda data, _: bytearray(len(data))),
     "not UTF-8": _bytes(lambda data, random: data[: random.randrange(len(data) + 1)] + b"\xff\xfe" + data),
-    "deep": lambda path, _: path.write_text("[" * 100_000 + "]" * 100_000) and None,
-    "huge number": lambda path, _: path.write_text('{"step": ' + "9" * 10_000 + "}\n") and None,
+    "deep": lambda path, _: path.write_text("[" * 100_000 + "]" * 100_000),
+    "huge number": lambda path, _: path.write_text('{"step": ' + "9" * 10_000 + "}\n"),
     "folder": _replaced(Path.mkdir),
     "FIFO": _replaced(os.mkfifo),
     "socket": _replaced(_socket),
@@ -160,7 +160,7 @@ ANYWHERE: dict[str, Callable[[Path, random.Random], None]] = {
 }
 IN_JSON = {"strange value": _json(_strange_value)}
 IN_ROWS = {
-    "line removed": _lines(lambda lines, random: lines.pop(random.randrange(len(lines))) and None),
+    "line removed": _lines(lambda lines, random: lines.pop(random.randrange(len(lines)))),
     "line twice": _lines(lambda lines, random: lines.insert(random.randrange(len(lines)), random.choice(lines))),
     "lines swapped": _lines(_swap_lines),
 }

@@ -1,11 +1,10 @@
 """The command line: one verb per intention, each a thin call into `covey.run`."""
 
-import os
 import sys
 
 from covey.cli import catalogue, runs, training
 from covey.cli.arguments import asks_for_help, import_plugins
-from covey.errors import CoveyError, LostProcess, unknown
+from covey.errors import CoveyError, unknown
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
@@ -49,26 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        arguments = import_plugins(list(arguments))
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
-            print(USAGE, end="")
-            return 0 if arguments else 2
-        if arguments[0] == "--version":
-            return _version()
-        if arguments[0] not in VERBS:
-            raise unknown("command", arguments[0], VERBS)
-        if arguments[0] in catalogue.HELP and asks_for_help(arguments):
-            print(catalogue.HELP[arguments[0]])
-            return 0
-        from covey.run.signals import LISTENER
-
-        with LISTENER.listening():
-            VERBS[arguments[0]](arguments[1:])
-        return 0
-    except LostProcess as error:
-        print(f"covey: {error}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(1)  # jax would wait for the lost process, and then end with a page of its own
+        return _run(import_plugins(list(arguments)))
     except CoveyError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 1
@@ -76,6 +56,24 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        return _version()
+    if arguments[0] not in VERBS:
+        raise unknown("command", arguments[0], VERBS)
+    if arguments[0] in catalogue.HELP and asks_for_help(arguments):
+        print(catalogue.HELP[arguments[0]])
+        return 0
+    from covey.run.signals import LISTENER
+
+    with LISTENER.listening():
+        VERBS[arguments[0]](arguments[1:])
+    return 0
 
 
 def entry() -> None:

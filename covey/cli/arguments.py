@@ -1,30 +1,25 @@
 """What every verb of the command line needs to read its arguments."""
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 import tyro
 
+from covey import trust
 from covey.errors import CoveyError, require
-
-PLUGINS: list[str] = []
-"""The modules that --plugin has named, which the islands of a cluster must import too."""
 
 
 def import_plugins(arguments: list[str]) -> list[str]:
-    sys.path.insert(0, str(Path.cwd()))
-    name, arguments = take(arguments, "--plugin")
-    while name is not None:
-        try:
-            importlib.import_module(name)
-        except CoveyError:
-            raise
-        except Exception as error:
-            raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
-        PLUGINS.append(name)
-        name, arguments = take(arguments, "--plugin")
+    """Imports the modules of --plugin and trusts those that are typed as `gymnasium:MODULE:NAME`.
+
+    They are looked for in the current folder too, after all installed packages. Returns the other arguments.
+    """
+    plugins, arguments = take_all(arguments, "--plugin")
+    envs = arguments[1:2] if arguments[:1] == ["check-env"] else take_all(arguments, "--env")[0]
+    typed = [module for module in map(trust.module_of, envs) if module]
+    if plugins or typed:
+        trust.use_current_folder()
+    trust.import_plugins(plugins)
+    trust.trust(*typed)
     return arguments
 
 
@@ -48,6 +43,16 @@ def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
     follows = at + 1 < len(arguments) and not arguments[at + 1].startswith("--")
     require(follows, f"{flag} needs a value, for example {flag} NAME.")
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
+
+
+def take_all(arguments: list[str], flag: str) -> tuple[list[str], list[str]]:
+    """The values of a flag that may be given several times, and the other arguments."""
+    values: list[str] = []
+    value, arguments = take(arguments, flag)
+    while value is not None:
+        values.append(value)
+        value, arguments = take(arguments, flag)
+    return values, arguments
 
 
 def parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:

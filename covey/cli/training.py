@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.cli.arguments import PLUGINS, asks_for_help, first, parse, take
+from covey.cli.arguments import asks_for_help, first, parse, take, take_all
 from covey.cli.catalogue import agents
 from covey.errors import require
 
@@ -45,17 +45,23 @@ def train(arguments: list[str]) -> None:
 
 
 def evolve(arguments: list[str]) -> None:
+    from covey.run.job import ending_together
+
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
+        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
+        agents([])
+        return
+    with ending_together():
+        _evolve(*first(arguments, "an agent", "covey evolve sac --env pendulum --members 8"))
+
+
+def _evolve(name: str, arguments: list[str]) -> None:
     from covey.population.evolve import PBT
     from covey.run.api import start
     from covey.run.config import config_type, space_text
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    if asks_for_help(arguments) and arguments[0].startswith("-"):
-        print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
-        agents([])
-        return
-    name, arguments = first(arguments, "an agent", "covey evolve sac --env pendulum --members 8")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     default, out, presets, arguments = _beginning(name, arguments)
@@ -63,7 +69,7 @@ def evolve(arguments: list[str]) -> None:
     given = parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
     require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
     config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
-    crew = crew_of(*job)
+    crew = crew_of(job)
     start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
 
 
@@ -106,8 +112,10 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
     return default, Path(out) if out else None, presets, arguments
 
 
-def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None], list[str]]:
-    """The flags that say which process of which job this is, and the arguments that remain."""
+def _job(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The Place of this process in a job, if it is in one, and the arguments that remain."""
+    from covey.run.job import Place, plan
+
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
     for flag in ("--processes", "--process"):
@@ -115,7 +123,11 @@ def _job(arguments: list[str]) -> tuple[tuple[str | None, int | None, int | None
         require(text is None or text.isdigit(), f"{flag} must be a whole number, not {text}.")
         require(text is None or coordinator is not None, f"{flag} needs --coordinator HOST:PORT.")
         numbers.append(None if text is None else int(text))
-    return (coordinator, numbers[0], numbers[1]), arguments
+    if coordinator is None:
+        return None, arguments
+    place = Place(coordinator, *numbers)
+    plan(place)
+    return place, arguments
 
 
 def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
@@ -123,32 +135,35 @@ def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
     from covey.run.cluster import Cluster
 
     address, arguments = take(arguments, "--ray-address")
-    return Cluster(address or "", tuple(PLUGINS)), arguments
+    return Cluster(address or ""), arguments
 
 
 def _environment(arguments: list[str]) -> dict[str, str]:
     """The environment that the arguments name, the last one if several; it is left among them."""
-    found, (env, rest) = {}, take(arguments, "--env")
-    while env is not None:
-        found["env"] = env
-        env, rest = take(rest, "--env")
-    return found
+    given = take_all(arguments, "--env")[0]
+    return {"env": given[-1]} if given else {}
 
 
 def resume(arguments: list[str]) -> None:
+    from covey.run.job import ending_together
+
+    if asks_for_help(arguments) and arguments[0].startswith("-"):
+        print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
+        return
+    with ending_together():
+        _resume(*first(arguments, "a run folder", "covey resume runs/pendulum-td3-0"))
+
+
+def _resume(path: str, arguments: list[str]) -> None:
     from covey.run.api import load, resume
     from covey.run.config import config_type
     from covey.run.devices import crew_of
     from covey.run.progress import Reporter
 
-    if asks_for_help(arguments) and arguments[0].startswith("-"):
-        print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
-        return
-    path, arguments = first(arguments, "a run folder", "covey resume runs/pendulum-td3-0")
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
-    crew = crew_of(*job)
+    crew = crew_of(job)
     resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)

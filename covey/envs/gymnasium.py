@@ -5,7 +5,6 @@ key unless the space was made with another), a Discrete as one-hot; all as float
 the box.
 """
 
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from covey.envs.guard import EnvError, Guard
 from covey.envs.saving import UnsavableError, save_env
 from covey.envs.workers import WorkerBatch
 from covey.errors import CoveyError, require, unknown
+from covey.trust import import_trusted
 from covey.types import EnvSpec
 
 UNLIMITED = 100_000
@@ -80,7 +80,7 @@ def _factory(name: str) -> Callable[..., Any]:
     gymnasium = _gymnasium()
     module, colon, rest = name.rpartition(":")
     if colon:
-        loaded = _imported(module)
+        loaded = import_trusted(module, f"gymnasium:{name}")
         kind = getattr(loaded, rest, None)
         if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
             return partial(_of_class, kind)
@@ -91,13 +91,6 @@ def _factory(name: str) -> Callable[..., Any]:
     if rest not in gymnasium.registry:
         raise unknown("Gymnasium environment", rest, gymnasium.registry)
     return partial(gymnasium.make, gymnasium.registry[rest], disable_env_checker=True)
-
-
-def _imported(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise CoveyError(f"The module {module!r} can't be imported: {type(error).__name__}: {error}.") from error
 
 
 def _of_class(kind: type, **options: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from covey.envs.base import HostBatch, HostStep
 from covey.errors import CoveyError, require
+from covey.trust import started_python, starting_python
 
 MOST_CRASHES = 3
 """So many crashes of a worker in a row, with fewer than CALM steps between them, end the run."""
@@ -37,7 +38,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
-        self.process.start()
+        with starting_python():
+            self.process.start()
         there.close()
         Finalize(self, self.process.kill, exitpriority=1)  # workers ignore the SIGTERM that multiprocessing would send
         self._patience, self._is_up = patience, False
@@ -162,6 +164,7 @@ def _serve(requests: Connection, payload: bytes) -> None:
     """A worker's life: it answers until nobody asks any more."""
     import cloudpickle
 
+    started_python()
     _end_with_parent()
     batches: list[HostBatch] = []
 

@@ -10,11 +10,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from covey.errors import CoveyError, LostProcess, require
+from covey.errors import LostProcess
 from covey.population.evolve import Standing
-
-HEARTBEAT = 50
-"""Seconds without a sign of life after which a process counts as dead."""
 
 
 class LostError(Exception):
@@ -131,26 +128,6 @@ class Processes:
         return bool(_exchange(np.array([wish], np.uint8)).any())
 
 
-def join(coordinator: str, processes: int | None, process: int | None) -> Processes:
-    """Joins a `jax.distributed` job. `auto` lets jax find out where it is, as under Slurm and Kubernetes."""
-    if coordinator != "auto":
-        require(
-            ":" in coordinator and processes is not None and process is not None,
-            "A job needs all three of --coordinator HOST:PORT --processes N --process I; or --coordinator auto where "
-            "jax can find out, as under Slurm and Kubernetes.",
-        )
-        require(
-            processes is not None and process is not None and 0 <= process < processes,
-            f"--process {process} must lie between 0 and {(processes or 0) - 1}, the last of --processes {processes}.",
-        )
-    address = None if coordinator == "auto" else coordinator
-    try:
-        jax.distributed.initialize(address, processes, process, heartbeat_timeout_seconds=HEARTBEAT)
-    except (RuntimeError, ValueError) as error:
-        raise CoveyError(f"The job at {coordinator} can't be joined: {str(error).splitlines()[0]}") from error
-    return Processes(jax.process_index(), jax.process_count())
-
-
 def rows(tree: Any, members: list[int]) -> Any:
     """The rows [k, ...] of this process's members, NumPy. Nothing else leaves a device."""
     found = [_row(tree, member) for member in members]
@@ -199,7 +176,7 @@ def _exchange(message: np.ndarray) -> np.ndarray:
         return np.asarray(process_allgather(message))
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         raise LostProcess(
-            "Another process of this job has stopped, so that this one can't go on. Everything up to the last "
-            "checkpoint is kept: start `covey resume RUN` with the same --coordinator, --processes and --process in "
-            f"every process. ({str(error).splitlines()[0][:200]})"
+            "Another process of this job has stopped, so that this one can't continue. Everything up to the last "
+            "checkpoint is kept: start `covey resume RUN`, with the same options in every process. "
+            f"({str(error).splitlines()[0][:200]})"
         ) from error

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +14,20 @@ from covey.population.crew import Alone, Crew
 from covey.run.cache import use_cache
 from covey.run.checkpoint import Store
 from covey.run.cluster import Cluster, Connection, connected, train_islands
-from covey.run.config import MOST_REPLAY, RunConfig, default_config
+from covey.run.config import MOST_REPLAY, RunConfig, default_config, to_json
 from covey.run.devices import use_devices
 from covey.run.fit import Session
 from covey.run.folder import RunFolder, new_folder, writing
 from covey.run.islands import reached
-from covey.run.presets import describe, preset_config
+from covey.run.job import compare
+from covey.run.presets import describe, flat, preset_config
 from covey.run.program import Program, build
 from covey.run.progress import Reporter
 from covey.run.replay_file import open_replay
 from covey.run.run import Run
+from covey.run.stopping import resume_command
 from covey.run.words import differences, finish, introduce
+from covey.trust import import_plugins, module_of, trust
 
 ALONE, HERE, MOST_PATH = Alone(), Cluster(), 4096
 RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
@@ -45,6 +48,7 @@ def train(
     as in the preset for this algorithm and environment, or with `preset=False` as in the plain defaults.
     """
     require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
+    trust(module_of(str(options.get("env", ""))))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
     return start(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
 
@@ -68,12 +72,18 @@ def evolve(
     cluster; `plugins` are modules that each of them imports first, which register environments, networks or agents.
     """
     require("seeds" not in options, "evolve takes `members`, not `seeds`.")
-    cluster = Cluster(ray_address, tuple(plugins))
+    trust(*plugins)
+    cluster = Cluster(ray_address)
     return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, cluster=cluster, **options)
 
 
-def load(path: str | Path) -> Run:
-    """The run in a folder."""
+def load(path: str | Path, plugins: Sequence[str] = ()) -> Run:
+    """The run in a folder.
+
+    `plugins` are modules that are imported first. A run whose environment is `gymnasium:MODULE:NAME` needs its module
+    there: load("runs/cart", plugins=["my_envs"]). A run folder alone never makes covey import code.
+    """
+    import_plugins(plugins)
     use_cache()
     folder = RunFolder(Path(path))
     return Run(folder, folder.load_config())
@@ -92,6 +102,7 @@ def start(
     `preset` says that the configuration began with a preset, which is then named.
     """
     chosen = describe(config.algorithm, config.env, config) if preset else ""
+    _compare(config, crew, out)
     config = config.resolved()
     with connected(config, cluster, reporter) as connection:
         program = _prepared(config, crew)
@@ -138,6 +149,7 @@ def resume(
     folder = RunFolder(path)
     old, whole = folder.load_config(), folder.whole
     require(whole is None, f"{path} is an island of a run. Go on with all of it: covey resume {whole and whole.path}")
+    _compare(config or old, crew, path)
     with connected(old, cluster, reporter) as connection, folder.lock(crew.index):
         (config or old).check()
         use_cache()
@@ -146,6 +158,14 @@ def resume(
             program = _changed_program(folder, config, crew)
         _warn_of_short_replay(old, program.config, reporter)
         return _fit(program, folder, reporter, connection=connection)
+
+
+def _compare(config: RunConfig[Any, Any], crew: Crew, out: Path | None) -> None:
+    """Raises an error where the processes of a job were given different options, before anything is compiled."""
+    options = flat(to_json(config)) | {"out": str(out), "processes": crew.count}
+    if config.pbt:
+        options["members"] = options.pop("seeds")
+    compare({f"--{name.replace('_', '-')}": value for name, value in options.items()})
 
 
 def _agreed(folder: RunFolder, crew: Crew) -> RunFolder:
@@ -267,7 +287,7 @@ def _fit_islands(run: Run, program: Program, reporter: Reporter, connection: Con
             finish(run, program, bests[-1], reporter)
     except KeyboardInterrupt:
         steps = [f"{reached(folder, number):,}" for number in range(config.islands)]
-        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Go on with: covey resume {folder.path}")
+        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Resume with: {resume_command(folder.path)}")
         raise
 
 

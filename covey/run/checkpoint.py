@@ -27,6 +27,7 @@ KEEP = 2
 DAMAGED = ".damaged"
 ATTEMPTS = 100
 """How often a reader begins anew where a trainer replaces the checkpoints that it reads."""
+Say = Callable[[str], None]
 
 
 def snapshot(tree: Any) -> dict[str, np.ndarray]:
@@ -146,9 +147,20 @@ class Store:
         except OSError as error:
             raise unreadable(path, error) from error
 
-    def intact(self, say: Callable[[str], None]) -> list[int]:
-        """The steps of the checkpoints that are intact; a damaged one is named and set aside."""
-        return [step for step in self.steps() if self.is_intact(step, say)]
+    def arrays_file(self, step: int) -> Path:
+        return self._path(step) / checkpoint.ARRAYS
+
+    def info(self, step: int) -> dict[str, Any]:
+        """What a checkpoint says beside its arrays; an error where it is not intact."""
+        found = self._tried(step, checkpoint.load_info)
+        require(isinstance(found, dict), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        return found
+
+    def keep_only(self, steps: list[int]) -> None:
+        """Removes the checkpoints of all other steps, and what an interrupted write left."""
+        for step in set(self.steps()) - set(steps):
+            self._remove(step)
+        self.remove_after(max(steps, default=-1))
 
     def is_intact(self, step: int, say: Callable[[str], None]) -> bool:
         """Whether there is a checkpoint of a step, and it is intact; a damaged one is named and set aside."""
@@ -187,16 +199,6 @@ class Store:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"{self.prefix}_{step:010d}"
-
-
-def newest_of_all(store: Store, gather: Callable[[Any], Any], say: Callable[[str], None]) -> Checkpoint | None:
-    """This process's part of the newest checkpoint that every process of a job has whole; None if there is none."""
-    steps = np.full((1, 2 * store.keep), -1)
-    own = store.intact(say)[-2 * store.keep :]
-    steps[0, : len(own)] = own
-    everyone = gather(steps)
-    common = set.intersection(*(set(each.tolist()) for each in everyone)) - {-1}
-    return store.read(max(common)) if common else None
 
 
 class Writer:

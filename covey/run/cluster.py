@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,6 +26,7 @@ from covey.run.islands import merge, reached
 from covey.run.program import build, part
 from covey.run.progress import Reporter
 from covey.run.signals import signals_to
+from covey.trust import trust, trusted, use_current_folder
 
 RESTARTS = 5
 """How often an island is started again without a newer checkpoint, before the run gives up."""
@@ -42,8 +43,6 @@ class Cluster(NamedTuple):
 
     address: str = ""
     """An existing cluster's, or `auto`; by default Ray is started on this machine, and ended with the run."""
-    plugins: tuple[str, ...] = ()
-    """Modules that each island imports first, which register what is not covey's own."""
 
 
 class Connection(NamedTuple):
@@ -102,8 +101,10 @@ class _Lines(io.StringIO):
 class Worker:
     """One island, in a process of its own: a Session in a folder of its own."""
 
-    def __init__(self, number: int, path: Path, board: Any, cores: int, plugins: tuple[str, ...]) -> None:
+    def __init__(self, number: int, path: Path, here: Path, board: Any, cores: int, plugins: tuple[str, ...]) -> None:
+        """`here` is the folder in which covey was started: the island runs there too, if it sees it."""
         self.number, self.folder, self.cores, self.plugins = number, RunFolder(path).island(number), cores, plugins
+        self.here = here
         self.post = RayPost(board, number)
         self.session: Session | None = None
         self.stopping = False
@@ -128,6 +129,11 @@ class Worker:
             self.session.stopping.asked = True
 
     def _train(self) -> None:
+        with suppress(OSError):
+            os.chdir(self.here)
+        if self.plugins:
+            use_current_folder()
+        trust(*self.plugins)
         for name in self.plugins:
             importlib.import_module(name)
         require(
@@ -210,7 +216,7 @@ class Driver:
         if 0 < self.accelerators < 1:
             memory = f"{0.9 * self.accelerators:.3f}"
             resources["runtime_env"] = {"env_vars": {"XLA_PYTHON_CLIENT_MEM_FRACTION": memory}}
-        about = (number, self.folder.path.absolute(), self.board, max(1, int(self.cores)), self.plugins)
+        about = (number, self.folder.path.absolute(), Path.cwd(), self.board, max(1, int(self.cores)), self.plugins)
         worker = self.ray.remote(**resources)(Worker).remote(*about)
         from_step = reached(self.folder, number)
         self.running[number] = _Started(worker, worker.train.remote(), time.monotonic(), from_step, restarts)
@@ -311,18 +317,20 @@ def connected(config: RunConfig[Any, Any], cluster: Cluster, reporter: Reporter)
     part(config.seeds, config.islands, "islands")
     ray = _ray(cluster.address)
     if ray.is_initialized():  # by whoever called us, who also ends it
-        yield Connection(ray, cluster.plugins)
+        yield Connection(ray, trusted())
         return
     _init(ray, cluster.address, reporter)
     try:
-        yield Connection(ray, cluster.plugins)
+        yield Connection(ray, trusted())
     finally:
         ray.shutdown()
 
 
 def _init(ray: Any, address: str, reporter: Reporter) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    with reporter.busy(f"Connecting to Ray at {address}" if address else "Starting Ray on this machine"):
+    # Ray lets its workers look for modules in the current folder first, so that it must be another one meanwhile.
+    what = f"Connecting to Ray at {address}" if address else "Starting Ray on this machine"
+    with reporter.busy(what), chdir(sys.prefix):
         if address:
             _connect(ray, address, quiet)
         else:

@@ -5,8 +5,9 @@ from typing import Any
 
 import jax
 
-from covey.population.crew import Alone, Crew, join
+from covey.population.crew import Alone, Crew, Processes
 from covey.run.config import RunConfig
+from covey.run.job import Place, join
 
 
 def use_devices(config: RunConfig[Any, Any], processes: int = 1, most: int | None = None) -> None:
@@ -30,6 +31,9 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def crew_of(coordinator: str | None, processes: int | None, process: int | None) -> Crew:
+def crew_of(place: Place | None) -> Crew:
     """The processes that share the members: this one alone, or those of a job."""
-    return Alone() if coordinator is None else join(coordinator, processes, process)
+    if place is None:
+        return Alone()
+    join(place)
+    return Processes(jax.process_index(), jax.process_count())

@@ -7,17 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.errors import CoveyError, require
+from covey.errors import CoveyError, Stopped, require
 from covey.population.evolve import Standing
 from covey.population.space import named
 from covey.run.cache import hushed
-from covey.run.checkpoint import Store, Writer, newest_of_all, not_finite, restore, snapshot
+from covey.run.checkpoint import KEEP, Store, Writer, not_finite, restore, snapshot
 from covey.run.evolving import Breeding
 from covey.run.files import Files
 from covey.run.folder import RunFolder, writing
 from covey.run.limits import memory_errors
 from covey.run.program import EVALUATION, Program
 from covey.run.progress import Reporter
+from covey.run.shards import BEST, REPLAY, read_newest, remove_unused
 from covey.run.sinks import finite
 from covey.run.stats import mean_interval
 from covey.run.stopping import Stopping
@@ -31,7 +32,6 @@ CHUNK_SECONDS = 1.0
 """Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
 SHOWN_MEASURES = ("information", "accuracy", "explained_10")
 """What of skills stands in the progress line."""
-BEST, REPLAY, WRITTEN = "best", "replay", "[1]"  # names in a checkpoint
 
 
 class Best(NamedTuple):
@@ -47,7 +47,9 @@ class Session:
 
     def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
         self.program, self.folder, self.reporter, self.crew = program, folder, reporter, program.crew
-        self.states = Store(folder.shard(program.crew.index), "step")
+        # One more in a job: while a process writes its second newest, another may have its newest already.
+        keep = KEEP if program.crew.count == 1 else KEEP + 1
+        self.states = Store(folder.shard(program.crew.index), "step", keep)
         self.bests = Store(folder.checkpoints, "best", keep=1)
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
         self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
@@ -85,17 +87,12 @@ class Session:
 
     def _begin(self) -> None:
         """A population at the first step, or that of the newest intact checkpoint."""
-        found = self._newest()
+        found = read_newest(self.folder, self.crew, self.program.loop.members, self.reporter.say)
         if found is None:
             self.population, info = self.program.init(self.reporter.say), {}
         else:
             arrays, info = found
             require_fields(info, "step", "wall", "best", "files")
-            saved = info.get("processes", 1)
-            require(
-                saved == self.crew.count,
-                f"The run was saved by {saved} process(es), and {self.crew.count} would go on with it. Take as many.",
-            )
             self.population = self._restored(arrays, info)
             self.wall_before = info["wall"]
             self.reporter.say(f"Going on from step {info['step']:,}.")
@@ -104,17 +101,11 @@ class Session:
         writes = self.crew.index == 0
         if writes:
             self.bests.remove_after(self.step)
+            remove_unused(self.folder, self.crew.count)
         self.files = Files(self.folder, self.heard, self.step, info, writes, self.reporter.say)
         pbt = self.program.config.pbt
         self.breeding = Breeding(self.program, pbt, self.files) if pbt else None
         self.standing: Standing | None = None
-
-    def _newest(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """The newest checkpoint that this process, and all others, have whole; nothing before the first."""
-        damaged = any(self.states.folder.glob("step_*.damaged"))
-        if self.crew.count > 1:
-            return newest_of_all(self.states, self.crew.gather, self.reporter.say)
-        return self.states.read_newest(self.reporter.say) if self.states.steps() or damaged else None
 
     def _compile(self) -> None:
         """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
@@ -306,7 +297,7 @@ class Session:
             self.stopping.answer()
             self._save()
             self.writer.finish()
-            raise KeyboardInterrupt
+            raise Stopped
 
     def _save_if_due(self) -> None:
         self.writer.check()
@@ -348,6 +339,8 @@ class Session:
             if best.arrays and writes:
                 self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
             self.states.write(step, arrays, info)
+            if writes:
+                remove_unused(self.folder, self.crew.count)
 
         self.writer.start(write, since, arrays[REPLAY].nbytes)
         self.saved_block = self.block

@@ -14,7 +14,6 @@ from covey.errors import CoveyError, require
 from covey.run.cache import hushed
 from covey.run.checkpoint import Store, not_finite, restore
 from covey.run.config import RunConfig
-from covey.run.fit import BEST, REPLAY, WRITTEN
 from covey.run.folder import RunFolder
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
 from covey.run.lineage import read_lineage
@@ -23,6 +22,7 @@ from covey.run.plots import plot_curves, plot_episode
 from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.run.replay_file import write_replay
+from covey.run.shards import BEST, REPLAY, WRITTEN
 from covey.run.sinks import finite, read_metrics
 from covey.run.skills import (
     Plan,

@@ -11,6 +11,12 @@ from typing import Any
 from covey.run.checkpoint import Store, Writer
 from covey.run.progress import Reporter
 from covey.run.signals import AGAIN, LISTENER, PATIENCE, signals_to
+from covey.trust import trusted
+
+
+def resume_command(path: Path) -> str:
+    """The command that resumes a run, with the modules that the user has named."""
+    return " ".join(("covey resume", str(path), *(f"--plugin {name}" for name in trusted())))
 
 
 class Stopping:
@@ -75,4 +81,4 @@ class Stopping:
         """Names the newest complete checkpoint, and how to resume from it."""
         steps = self.states.steps()
         what = f"Saved at step {steps[-1]:,}." if steps else "Stopped before the first checkpoint."
-        self.reporter.say(f"{what} Resume with: covey resume {self.path}")
+        self.reporter.say(f"{what} Resume with: {resume_command(self.path)}")

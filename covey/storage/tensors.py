@@ -122,6 +122,16 @@ def read_arrays(handle: int) -> tuple[dict[str, np.ndarray], str]:
     return arrays, digest.hexdigest()
 
 
+def read_leading(handle: int, tensor: Tensor, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """An array of an open file, or rows `start` to `stop` of it, which lie together."""
+    if stop is not None:
+        row = tensor._replace(shape=tensor.shape[1:]).size
+        tensor = Tensor(tensor.dtype, (stop - start, *tensor.shape[1:]), tensor.offset + start * row)
+    array = empty(tensor)
+    fill(handle, array, tensor.offset)
+    return array
+
+
 def head_of(handle: int, header: Header) -> bytearray:
     """The bytes before the first array."""
     head = bytearray(header.start)

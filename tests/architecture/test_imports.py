@@ -15,17 +15,19 @@ MODULES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rg
 ALLOWED = {
     "errors": set(),
     "types": set(),
+    "trust": {"errors"},
     "nn": {"errors", "types", "nn"},
     "agent": {"types"},
     "agents": {"errors", "types", "nn", "agent", "agents"},
     "replay": {"errors", "types", "agent"},
-    "envs": {"errors", "types", "envs"},
+    "envs": {"errors", "types", "trust", "envs"},
     "training": {"errors", "types", "agent", "replay", "envs.base", "training"},
     "population": {"errors", "agent", "population"},
     "register": {"errors", "agent", "agents", "envs", "nn"},
     "storage": {"errors", "storage"},
-    "run": {"errors", "types", "agent", "agents", "replay", "envs", "training", "population", "storage", "run"},
-    "cli": {"errors", "agents", "envs", "population", "storage", "run", "cli", "__init__"},
+    "run": {"errors", "types", "trust", "agent", "agents", "replay", "envs", "training", "population"}
+    | {"storage", "run"},
+    "cli": {"errors", "trust", "agents", "envs", "population", "storage", "run", "cli", "__init__"},
     "__init__": {"errors", "register", "run"},
     "__main__": {"cli"},
 }

@@ -17,6 +17,7 @@ import covey
 from covey.run.folder import RunFolder
 from covey.run.islands import reached
 from tests.runs import FLAGS, rows
+from tests.sockets import LOOPBACK, addresses
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: make test-ray, or pip install 'covey[ray]'"
@@ -48,20 +49,6 @@ def of_session(session: int) -> list[int]:
             continue
         if int(fields[3]) == session and fields[0] != "Z":
             found.append(int(stat.parent.name))
-    return found
-
-
-def addresses(processes: list[int]) -> set[str]:
-    """Where processes listen, as /proc writes addresses."""
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
-    listening = {f"socket:[{fields[9]}]": fields[1].rpartition(":")[0] for fields in lines if fields[3] == "0A"}
-    found = set()
-    for number in processes:
-        try:
-            links = [os.readlink(link) for link in Path(f"/proc/{number}/fd").iterdir()]
-        except OSError:
-            continue
-        found |= {listening[link] for link in links if link in listening}
     return found
 
 
@@ -101,7 +88,7 @@ def test_a_killed_worker_is_started_again_from_its_checkpoint(tmp_path: Path):
     assert running.returncode == 0, output
     assert "Traceback" not in output and "Warning" not in output
     # 127.0.0.1, as IPv4 and within IPv6
-    assert listened and listened <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert listened and listened <= LOOPBACK
     assert "island 1: lost" in output and "island 0: lost" not in output
     again = re.search(r"island 1: started again from step ([\d,]+) \(1 of 5\)", output)
     assert again and 0 < int(again[1].replace(",", "")) < LONG
@@ -118,6 +105,7 @@ if "covey.run.cluster" in sys.modules:  # in a worker: the command line imports 
 
 def test_gives_up_with_what_the_worker_said(tmp_path: Path, monkeypatch):
     (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "jax.py").write_text("raise ImportError('from the current folder')")  # installed packages come first
     monkeypatch.chdir(tmp_path)
     with process(["evolve", "td3", *OPTIONS, "--plugin", "broken", "--out", "run"]) as running:
         output, _ = running.communicate()

@@ -1,0 +1,142 @@
+"""What a stranger's files try: to be imported because a run folder names them, or lies in the current folder."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import covey
+from covey.cli import main
+from covey.errors import CoveyError
+from covey.run.checkpoint import Store
+from covey.run.config import default_config
+from covey.run.folder import RunFolder
+from covey.trust import import_trusted, module_of, trust
+
+SPY = "import os, pathlib\npathlib.Path(os.environ['COVEY_TEST_MARK']).touch()\n"
+ENVIRONMENT = SPY + "import gymnasium\nfrom tests.host_tasks import Counted\nclass X(Counted): pass\n"
+VERBS = (["eval"], ["video"], ["replay"], ["skills"], ["resume"], ["resume", "--steps", "9000"])
+
+
+@pytest.fixture
+def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stranger's run in the current folder, whose config.json names a module that lies there too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COVEY_TEST_MARK", str(tmp_path / "ran"))
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "evil.py").write_text(ENVIRONMENT)
+    run = RunFolder(tmp_path / "gift")
+    run.create(default_config("td3", steps=2000).resolved())
+    (run.path / "evil.py").write_text(ENVIRONMENT)
+    names(run, "gymnasium:evil:X")
+    for kind in ("step", "best"):
+        Store(run.checkpoints, kind).write(100, {"replay": np.zeros((1, 1, 1), np.float32)}, {"step": 100})
+    return run.path
+
+
+def names(run: RunFolder, env: str) -> None:
+    run.config.write_text(json.dumps(json.loads(run.config.read_text()) | {"env": env}))
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+@pytest.mark.parametrize("module", ["evil", "gift.evil"])
+def test_no_verb_imports_what_a_run_folder_names(
+    verb: list[str], module: str, gift: Path, capsys: pytest.CaptureFixture
+):
+    names(RunFolder(gift), f"gymnasium:{module}:X")
+    sys.path.append(str(gift.parent))  # even where it could be found
+    assert main([verb[0], "gift", *verb[1:]]) == 1
+    said = capsys.readouterr().err
+    assert not (gift.parent / "ran").exists() and module not in sys.modules
+    assert f"'{module}'" in said and f"--plugin {module}" in said, said
+
+
+def test_a_config_file_names_no_module_either(gift: Path, capsys: pytest.CaptureFixture):
+    sys.path.append(str(gift.parent))
+    assert main(["train", "td3", "--config", "gift/config.json", "--out", "new"]) == 1
+    assert "--plugin evil" in capsys.readouterr().err and not (gift.parent / "ran").exists()
+
+
+def test_python_imports_what_it_is_told_to_alone(gift: Path):
+    sys.path.append(str(gift.parent))
+    with pytest.raises(CoveyError, match=r"plugins=\['evil'\]"):
+        _ = covey.load(gift).program
+    with pytest.raises(CoveyError, match="must be a list of modules"):
+        covey.load(gift, plugins="evil")
+    assert not (gift.parent / "ran").exists()
+
+
+def test_a_module_that_was_named_is_imported(gift: Path):
+    """By --plugin, by a typed --env, and from Python: each in a process of its own."""
+    python = f"import covey, sys; sys.path.append('.'); covey.load({str(gift)!r}, plugins=['evil']).program"
+    ways = (
+        ["-m", "covey", "replay", "gift", "--plugin", "evil"],
+        ["-m", "covey", "resume", "gift", "--env", "gymnasium:evil:X"],
+        ["-c", python],
+    )
+    for way in ways:
+        found = subprocess.run([sys.executable, *way], check=False, capture_output=True, text=True)
+        assert (gift.parent / "ran").exists(), found.stderr
+        assert "imports no module" not in found.stderr
+        (gift.parent / "ran").unlink()
+
+
+def test_trust_is_exact():
+    trust("tests")
+    with pytest.raises(CoveyError, match="imports no module"):
+        import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
+    trust("tests.no_module")
+    with pytest.raises(CoveyError, match=r"'tests.no_module' can't be imported: ModuleNotFoundError"):
+        import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
+    assert module_of("gymnasium:a.b:C") == "a.b" and module_of("gymnasium:a:b:C") == "a:b"
+    assert module_of("gymnasium:Hopper-v5") == module_of("envpool:a:B") == module_of("point") == ""
+
+
+@pytest.mark.parametrize("library", ["envpool", "brax", "gymnax", "playground"])
+def test_no_other_library_takes_a_module(library: str, gift: Path):
+    sys.path.append(str(gift.parent))
+    names(RunFolder(gift), f"{library}:evil:X")
+    with pytest.raises(CoveyError):
+        _ = covey.load(gift).program
+    assert not (gift.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("verb", ["plot", "resume"])
+def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
+    """jax, matplotlib and the standard library's own are looked for where they are installed."""
+    names(RunFolder(gift), "point")
+    shadows = ("jax", "matplotlib", "json", "typing", "tyro", "numpy", "socket", "pickle", "multiprocessing")
+    for name in shadows:
+        (gift.parent / f"{name}.py").write_text(SPY)
+    (gift / "metrics.jsonl").write_text('{"step": 0, "wall": 0, "member": 0, "name": "eval/return", "value": 1.0}\n')
+    safe = os.environ | {"PYTHONSAFEPATH": ""}
+    script = Path(sys.executable).with_name("covey")
+    for command in ([sys.executable, "-m", "covey"], [sys.executable, str(script)]):
+        if not Path(command[1]).exists() and command[1] != "-m":
+            continue
+        found = subprocess.run([*command, verb, "gift"], check=False, capture_output=True, text=True, env=safe)
+        assert not (gift.parent / "ran").exists(), found.stderr
+        assert "gift" in found.stdout + found.stderr  # it came as far as the run
+
+
+def test_workers_find_nothing_in_the_current_folder_first(gift: Path):
+    """A worker is a Python process of its own, which would begin with the current folder."""
+    for name in ("multiprocessing", "pickle", "socket", "cloudpickle"):
+        (gift.parent / f"{name}.py").write_text(SPY)
+    code = (
+        "import sys, os; sys.path.pop(0)\n"
+        "import numpy as np\nfrom covey import envs\n"
+        "def main():\n"
+        "    env = envs.make('gymnasium:Pendulum-v1').open(2, workers=1)\n"
+        "    assert env.reset(np.array([1, 2], np.uint32)).shape == (2, 3)\n"
+        "    env.close()\n"
+        "    assert 'PYTHONSAFEPATH' not in os.environ\n"
+        "if __name__ == '__main__': main()\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=clean)
+    assert found.returncode == 0 and not (gift.parent / "ran").exists(), found.stderr
