@@ -88,10 +88,10 @@ def test_a_module_that_was_named_is_imported(gift: Path):
 def test_trust_is_exact():
     trust("tests")
     with pytest.raises(CoveyError, match="imports no module"):
-        import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
-    trust("tests.no_module")
-    with pytest.raises(CoveyError, match=r"'tests.no_module' can't be imported: ModuleNotFoundError"):
-        import_trusted("tests.no_module", "gymnasium:tests.no_module:X")
+        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
+    trust("tests.not_there")
+    with pytest.raises(CoveyError, match=r"'tests.not_there' can't be imported: ModuleNotFoundError"):
+        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
     assert module_of("gymnasium:a.b:C") == "a.b" and module_of("gymnasium:a:b:C") == "a:b"
     assert module_of("gymnasium:Hopper-v5") == module_of("envpool:a:B") == module_of("point") == ""
 
