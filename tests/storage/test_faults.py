@@ -73,11 +73,11 @@ def test_a_checkpoint_is_written_whole_or_the_ones_before_are_left(fault: Any, t
     assert failed == 0 if fault == SHORT else failed > calls // 2
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, errno.EMFILE, errno.ESTALE, errno.ENOMEM])
 def read_intact(store: Store, say) -> Any:
     return store.read(max(step for step in store.steps() if store.is_intact(step, say)))
 
 
+@pytest.mark.parametrize("fault", [*FAULTS, errno.EMFILE, errno.ESTALE, errno.ENOMEM])
 @pytest.mark.parametrize("read", [lambda s, say: s.read_newest(say), read_intact])
 def test_a_checkpoint_that_cant_be_read_is_no_damage(fault: Any, read: Any, tmp_path: Path, monkeypatch):
     store, said = store_with(tmp_path, 10, 20), []
