@@ -26,7 +26,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
-trust("tests.host_tasks")
+trust("tests.host_tasks", "benchmarks.torture.environments")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 ENOUGH, GROWTH = 1400 * 2**20, 400 * 2**20
