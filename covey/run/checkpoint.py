@@ -270,12 +270,12 @@ class Writer:
             raise error
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise CoveyError(
-                f"A checkpoint could not be written: {error.filename} is gone. The run folder was deleted or moved while "
-                "it was trained in."
+                f"A checkpoint could not be written: {error.filename} is gone. The run folder was deleted or moved "
+                "while it was trained in."
             ) from error
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CoveyError(
             f"A checkpoint could not be written: {error.strerror or error}. "
-            f"{'Free some space' if full else 'Check the disk and the permissions'}. The checkpoints before it are kept, "
-            "and `covey resume` continues from the newest."
+            f"{'Free some space' if full else 'Check the disk and the permissions'}. "
+            "The checkpoints before it are kept, and `covey resume` continues from the newest."
         ) from error
