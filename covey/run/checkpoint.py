@@ -276,12 +276,14 @@ class Writer:
             return
         if not isinstance(error, OSError):
             raise error
-        remedy = "Check the disk and the permissions."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            remedy = "Free some space."
-        elif error.errno in (errno.ENOENT, errno.ENOTDIR):
-            remedy = "The run folder was deleted or moved while it was trained in."
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise CoveyError(
+                f"A checkpoint could not be written: {error.filename} is gone. The run folder was deleted or moved "
+                "while it was trained in."
+            ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CoveyError(
-            f"A checkpoint could not be written: {error.strerror or error}. {remedy} The checkpoints before it "
-            "are kept, and `covey resume` continues from the newest."
+            f"A checkpoint could not be written: {error.strerror or error}. "
+            f"{'Free some space' if full else 'Check the disk and the permissions'}. "
+            "The checkpoints before it are kept, and `covey resume` continues from the newest."
         ) from error

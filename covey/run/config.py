@@ -12,22 +12,19 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
-from covey.errors import CoveyError, require, unknown
+from covey.errors import require, unknown
 from covey.population.evolve import PBT
 from covey.population.space import Space, named
 from covey.population.space import parse as parse_range
 from covey.population.space import text as range_text
 from covey.run.limits import check_numbers
 from covey.run.replay_file import open_replay
-from covey.storage.atomic import DamagedError
-from covey.storage.documents import read_document
+from covey.storage.config import CHANGES, DIGEST, read_config
 from covey.training.schedule import parse
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
 MOST_REPLAY, ISLANDS = 1_000_000, 4
-DIGEST, CHANGES = "digest", "changes"
-"""What `config.json` holds besides the configuration: its own SHA-256, and how many lines `changes.jsonl` has."""
 
 
 def count(texts: list[str]) -> int:
@@ -377,20 +374,6 @@ def from_json(kind: Any, data: Any, path: str, default: Any = None) -> Any:
 def load_config(path: Path) -> RunConfig[Any, Any]:
     """The configuration in a file that the user named, which may have been edited."""
     return as_config(read_config(path, follow=True), path)
-
-
-def read_config(path: Path, follow: bool = False) -> dict[str, Any]:
-    """The values in a `config.json`. `follow`: it may be a symbolic link."""
-    try:
-        data = read_document(path, follow)
-    except FileNotFoundError:
-        raise CoveyError(f"There is no configuration {path}. A run folder has one, called config.json.") from None
-    except OSError as error:
-        raise CoveyError(f"{path} can't be read as a configuration: {error.strerror or error}.") from None
-    except DamagedError as error:
-        raise CoveyError(f"{path} can't be read as a configuration: {str(error).removesuffix('.')}.") from None
-    require(isinstance(data, dict) and isinstance(data.get("algorithm"), str), f"{path} names no algorithm.")
-    return data
 
 
 def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:

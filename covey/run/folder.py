@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import platform
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.errors import CoveyError, require
-from covey.run.config import CHANGES, DIGEST, RunConfig, as_config, read_config, to_json
-from covey.storage import documents
+from covey.run.config import RunConfig, as_config, to_json
 from covey.storage.atomic import make_folder, open_to_append, refuse_links, replace_text, sync_folder
 from covey.storage.changes import Changes
+from covey.storage.config import CHANGES, read_verified, write_config
 
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
 OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
@@ -105,9 +104,7 @@ class RunFolder:
 
     def write_config(self, config: RunConfig[Any, Any]) -> None:
         """Replaces the configuration in one step: a reader sees the old one or the new one."""
-        changes = Changes(self.changes).count()
-        values = to_json(config) | ({CHANGES: changes} if changes else {})
-        replace_text(self.config, json.dumps({DIGEST: documents.digest(values)} | values, indent=2) + "\n")
+        write_config(self.config, to_json(config), Changes(self.changes).count())
 
     def record_changes(self, step: int, changes: list[tuple[str, Any, Any]]) -> None:
         """Writes down fields of the configuration that differ from a step on: name, old value, new value."""
@@ -115,21 +112,13 @@ class RunFolder:
 
     def changed_since(self, step: int) -> set[str]:
         """The fields of the configuration that a checkpoint of a step does not know yet as they are now."""
-        recorded = read_config(self.config).get(CHANGES, 0)
-        require(documents.is_count(recorded), f"{self.config}: {CHANGES} must be a number, not {recorded!r}.")
+        recorded = read_verified(self.config).get(CHANGES, 0)
         return {row["name"] for row in Changes(self.changes).rows(recorded) if row["step"] >= step}
 
     def load_config(self) -> RunConfig[Any, Any]:
         """The configuration of the run; an error where it is not as covey wrote it."""
         require(os.path.isdir(self.path), f"There is no run folder {str(self.path)[:500]}.")
-        values = read_config(self.config)
-        kept = {name: value for name, value in values.items() if name != DIGEST}
-        require(
-            values.get(DIGEST) in (None, documents.digest(kept)),
-            f"{self.config} was edited or damaged: its values don't fit its digest. Restore it from a copy or, to "
-            f'accept the values as they are, delete the line "{DIGEST}".',
-        )
-        return as_config(values, self.config)
+        return as_config(read_verified(self.config), self.config)
 
     def lock(self, process: int = 0) -> IO[str]:
         """Keeps others from training in this folder, as this process of a job, until the file is closed."""

@@ -21,26 +21,23 @@ RECOVERED = "recovered.json"
 def read_history(path: Path, build: Callable[[Iterator[Row]], T]) -> T:
     """What `build` makes of the rows of a file of a run; an error in one sentence where the file is damaged."""
     folder = path.parent.parent if path.name == "episodes.jsonl" else path.parent
-    fault = ""
+    fault = remedy = ""
     for attempt in range(ATTEMPTS):
         known = known_places(folder).get(path.stem)
         try:
             return build(read_rows(path, known))
         except FileNotFoundError:
             require(known is not None, f"{path} does not exist. Has the run been trained?")
-            fault = f"{path} is missing"
+            fault, remedy = f"{path} is missing", f"Restore it from a copy: `covey resume {folder}` begins a new one."
         except DamagedError as error:
             fault = str(error).removesuffix(".")
+            remedy = f"Restore it from a copy, or let `covey resume {folder}` set it aside and keep its sound rows."
         except OSError as error:
             raise unreadable(path, error) from error
         if attempt and known == known_places(folder).get(path.stem):
             break
         time.sleep(PAUSE)  # a run that was just resumed cuts its files and removes checkpoints
-    raise CoveyError(f"{fault}. {_remedy(folder)}")
-
-
-def _remedy(folder: Path) -> str:
-    return f"Restore it from a copy, or let `covey resume {folder}` set it aside and keep its sound rows."
+    raise CoveyError(f"{fault}. {remedy}")
 
 
 def known_places(folder: Path) -> dict[str, Place]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -59,20 +60,20 @@ def finish(run: Run, program: Program, best_step: int, reporter: Reporter) -> No
     result = run.evaluate(program.config.episodes)
     replace_text(run.folder.episodes.parent / "final.json", json.dumps(summary(result), indent=2) + "\n")
     reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
-    reporter.say(f"learning curve: {run.plot()}")
+    reporter.say(f"learning curve: {_drawn(run.plot)}")
     reporter.say(f"one episode:    {run.plot_episode()}")
-    reporter.say(f"animation:      {_animation(run)}")
+    reporter.say(f"animation:      {_drawn(run.animate)}")
     if run.config.pbt:
-        reporter.say(f"population:     {', '.join(map(str, run.plot_population()))}")
+        reporter.say(f"population:     {_drawn(lambda: ', '.join(map(str, run.plot_population())))}")
     if program.skills:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
 
 
-def _animation(run: Run) -> str:
-    """Where the animation is, or why there is none: a run is not lost because nothing can be drawn."""
+def _drawn(draw: Callable[[], Any]) -> str:
+    """Where a picture is, or why there is none: a run is not lost because nothing can be drawn."""
     try:
-        return str(run.animate())
+        return str(draw())
     except CoveyError as error:
         return f"none: {error}"
 
