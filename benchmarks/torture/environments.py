@@ -256,4 +256,8 @@ class Registered(Healthy):
         return (answer[0], answer[1], answer[2], answer[4]) if self.taken > HEALTHY_STEPS else answer
 
 
-gymnasium.register("TortureOld-v0", f"{__name__}:Registered", max_episode_steps=50)
+def _registered(**options: Any) -> gymnasium.Env:
+    return Registered()
+
+
+gymnasium.register("TortureOld-v0", _registered, max_episode_steps=50)

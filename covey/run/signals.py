@@ -30,8 +30,8 @@ _exit = os._exit  # as it is here: while an environment runs, it is another
 class Stoppable(Protocol):
     """Work that is to be stopped with care. The listening thread calls these."""
 
-    patience: float
-    """Seconds that it has to answer."""
+    patience: float | None
+    """Seconds that it has to answer the first signal; None for as long as it takes."""
 
     def announce(self, number: int) -> None:
         """Says that a signal was heard."""
@@ -113,7 +113,7 @@ class Listener:
         if work is None or self._heard > 1:
             return now + PATIENCE
         work.announce(number)
-        return now + work.patience
+        return None if work.patience is None else now + work.patience
 
     def _leave(self) -> None:
         """Ends the process, unless the main thread has answered or ended what was to be stopped."""

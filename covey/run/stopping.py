@@ -1,6 +1,5 @@
 """How a run stops when it is asked to: it saves first, and says truly what is saved."""
 
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -28,9 +27,9 @@ class Stopping:
     def __init__(self, reporter: Reporter, states: Store, writer: Writer, path: Path, together: bool) -> None:
         """`together`: several processes save the same step, so that each waits until they next meet."""
         self.reporter, self.states, self.writer, self.path = reporter, states, writer, path
-        self.patience = math.inf if together else PATIENCE
+        self.patience = None if together else PATIENCE
         self.asked, self.asked_at = False, 0.0
-        self._has_something_to_save = False
+        self._saves = self._is_over = False
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -40,11 +39,11 @@ class Stopping:
     @contextmanager
     def saves(self) -> Iterator[None]:
         """Meanwhile, the run looks at `asked` from time to time, answers, and saves."""
-        self._has_something_to_save = True
+        self._saves = True
         try:
             yield
         finally:
-            self._has_something_to_save = False
+            self._saves, self._is_over = False, True
 
     def answer(self) -> None:
         """Takes from now on the time that it needs to save."""
@@ -56,7 +55,8 @@ class Stopping:
             return
         if not LISTENER.active and not self.asked:
             self.announce(number)
-        if self.asked or not self._has_something_to_save:
+        waits = self._saves or (self.patience is None and not self._is_over)
+        if self.asked or not waits:
             raise KeyboardInterrupt
         self.asked, self.asked_at = True, now
 
@@ -65,7 +65,7 @@ class Stopping:
         if number == getattr(signal, "SIGHUP", None):
             self.reporter.mute()
         saves = "Stopping: saving first. (Again to stop at once.)"
-        self.reporter.say(saves if self._has_something_to_save else "Stopping.")
+        self.reporter.say(saves if self._saves else "Stopping.")
 
     def wait(self) -> None:
         """Waits for a checkpoint that is being written."""
