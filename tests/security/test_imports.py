@@ -33,8 +33,9 @@ def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run.create(default_config("td3", steps=2000).resolved())
     (run.path / "evil.py").write_text(ENVIRONMENT)
     names(run, "gymnasium:evil:X")
+    arrays = {"replay": np.zeros((1, 1, 1, 1), np.float32), "[1]": np.ones((), np.int32)}
     for kind in ("step", "best"):
-        Store(run.checkpoints, kind).write(100, {"replay": np.zeros((1, 1, 1), np.float32)}, {"step": 100})
+        Store(run.checkpoints, kind).write(100, arrays, {"step": 100})
     return run.path
 
 
