@@ -7,8 +7,10 @@ PEERS := .venv-peers
 PEERS_VERSIONS ?= -c constraints.txt
 # Processes of `make test`: by default one per core, and no more than there is memory for.
 WORKERS ?= $(shell $(PYTHON) tests/workers.py)
+# Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
+MINUTES ?= 10
 
-.PHONY: run test test-envpool test-ray lint format bench bench-peers bench-learning clean
+.PHONY: run test test-envpool test-ray torture lint format bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -23,6 +25,9 @@ test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpo
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	$(BIN)/pytest tests/population/test_ray.py
+
+torture: $(VENV)/.dev  ## the fault campaign: kills, failing disks, damaged files, wrong arguments, faulty environments
+	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULTS),--results $(RESULTS))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check covey tests benchmarks examples

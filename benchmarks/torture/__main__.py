@@ -73,11 +73,11 @@ def _options() -> argparse.Namespace:
 
 
 def _trials(world: World, names: list[str]) -> Iterator[Trial]:
-    """The trials of all campaigns: each time, of the campaign that has had the least of its share."""
+    """The trials of all campaigns, at least one step of each: always of the one that has had the least of its share."""
     end = time.monotonic() + 60.0 * world.minutes
     campaigns = {name: import_module(f"benchmarks.torture.{name}").trials(world) for name in names}
     used = dict.fromkeys(names, 0.0)
-    while campaigns and time.monotonic() < end:
+    while campaigns and (time.monotonic() < end or 0.0 in used.values()):
         name = min(campaigns, key=lambda each: used[each] / SHARES[each])
         since = time.monotonic()
         trials = next(campaigns[name], None)
@@ -100,15 +100,21 @@ def table(trials: list[Trial]) -> str:
     return "\n".join(lines)
 
 
-def _with_shim(only: list[str]) -> None:
-    """Starts this program again with the shim that makes file calls fail; without a compiler, goes on without it."""
+def compiled_shim(folder: Path) -> Path:
+    """The library that makes file calls fail, compiled into a folder."""
     compiler = shutil.which("cc") or shutil.which("gcc")
-    if "injection" not in only:
-        return
     if compiler is None or sys.platform != "linux":
         sys.exit("The campaign `injection` needs Linux and a C compiler. Leave it out with --only.")
-    library = Path(tempfile.mkdtemp(prefix="covey-shim-")) / "torture.so"
+    library = folder / "torture.so"
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"], check=True)
+    return library
+
+
+def _with_shim(only: list[str]) -> None:
+    """Starts this program again with the shim loaded, where a campaign needs it."""
+    if "injection" not in only:
+        return
+    library = compiled_shim(Path(tempfile.mkdtemp(prefix="covey-shim-")))
     os.environ["LD_PRELOAD"] = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.torture", *sys.argv[1:]])
 

@@ -62,7 +62,7 @@ def failed(world: World, name: str, site: Site, error: str, occurrence: int) -> 
     """One command in which one call fails; no trial if the call was not made."""
     out, arguments = _prepared(world, name)
     log = world.path("calls")
-    result = world.run(arguments, before=lambda: _arm(out, site, occurrence, ERRORS[error], log))
+    result = world.run(arguments, before=lambda: arm(out, site, occurrence, ERRORS[error], log))
     if "FAILED" not in log.read_text():
         return []
     what = f"{name}: {error} in call {occurrence} of {site.function} on {site.pattern}"
@@ -103,7 +103,8 @@ def _prepared(world: World, name: str) -> tuple[Path, list[str]]:
     return out, [text.replace("RUN", str(out)) for text in COMMANDS[name]]
 
 
-def _arm(out: Path, site: Site, occurrence: int, error: int, log: Path) -> None:
+def arm(out: Path, site: Site, occurrence: int, error: int, log: Path) -> None:
+    """Lets one call of this process below a folder fail from now on, and writes all of them to a log."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     ctypes.CDLL(None).torture_arm(
         str(out).encode(), site.function.encode(), site.pattern.encode(), ctypes.c_long(occurrence), error, file
@@ -114,7 +115,7 @@ def _sites(world: World, name: str) -> dict[Site, int]:
     """The file calls of a command, and how often each is made."""
     out, arguments = _prepared(world, name)
     log = world.path("calls")
-    world.run(arguments, before=lambda: _arm(out, Site("", ""), -1, 0, log))
+    world.run(arguments, before=lambda: arm(out, Site("", ""), -1, 0, log))
     sites: dict[Site, int] = {}
     for line in log.read_text().splitlines():
         function, _, path = line.partition(" ")

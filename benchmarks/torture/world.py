@@ -83,11 +83,10 @@ class World:
         return run(arguments, self.path("log"), seconds, **how)
 
     def reference(self, kind: str) -> Path:
-        """The run of a kind that nobody disturbed. Its first run fills the cache of compiled programs."""
+        """The run of a kind that nobody disturbed."""
         if kind not in self.references:
-            self.run([*KINDS[kind], "--out", str(self.path("warm"))], 600)
             out = self.path()
-            done = self.run([*KINDS[kind], "--out", str(out)])
+            done = self.run([*KINDS[kind], "--out", str(out)], 600)  # which may have to compile
             if done.code != 0:
                 raise RuntimeError(f"The undisturbed run {kind} failed:\n{done.output}")
             self.keep(kind, out)
