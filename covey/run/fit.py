@@ -25,7 +25,7 @@ from covey.run.stopping import Stopping
 from covey.storage.checkpoint import require_fields
 from covey.training.evaluate import Episodes
 from covey.training.member import Population, new_tally
-from covey.training.schedule import at, initial
+from covey.training.schedule import initial
 from covey.training.spread import SPLIT, place
 
 CHUNK_SECONDS = 1.0
@@ -210,9 +210,7 @@ class Session:
 
     def _hyper(self) -> Any:
         """The members' hyper-parameters [p] at this step, those with a schedule too."""
-        loop = self.program.loop
-        now = at(self.population.members.hyper, loop.trainer.schedules, jnp.int32(self.step))
-        return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
+        return self.program.hyper_at(self.population.members.hyper, self.step)
 
     def _episodes(self) -> Episodes:
         agent, episodes = self.population.members.agent, self.program.config.episodes

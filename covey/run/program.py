@@ -26,9 +26,9 @@ from covey.training.evaluate import Episodes, evaluate
 from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.precision import in_precision
-from covey.training.schedule import initial
+from covey.training.schedule import at, initial
 from covey.training.skills import measure
-from covey.training.spread import Axis
+from covey.training.spread import SPLIT, Axis, place
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Key, Metrics
 
@@ -126,6 +126,12 @@ class Program(NamedTuple):
     def template(self) -> Population:
         """The shapes of the population, with nothing computed."""
         return self.loop.template(*self._seeds())
+
+    def hyper_at(self, hyper: Any, step: int) -> Any:
+        """The members' hyper-parameters [p] at a step: those with a schedule follow it."""
+        loop = self.loop
+        now = at(hyper, loop.trainer.schedules, jnp.int32(step))
+        return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
 
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
