@@ -29,7 +29,7 @@ use_cache()
 trust("tests.host_tasks", "benchmarks.torture.environments")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-ENOUGH, GROWTH = 1400 * 2**20, 400 * 2**20
+ENOUGH, GROWTH = 1200 * 2**20, 300 * 2**20
 """Bytes with which a process forgets its compiled programs, which takes seconds: not before it has grown by the second
 number since it last did."""
 FLOOR = {"bytes": 0}  # what it then had
