@@ -3,7 +3,8 @@
 Each module is one campaign, a generator that makes one trial per step:
 
 - `kills`: signals at random moments over all agents and both loops; the resumed run must be equal to the bit.
-- `injection`: every file call of a command fails once with EIO, ENOSPC, EACCES, and is cut short.
+- `storage`: every file call of the storage layer fails once with EIO, ENOSPC, EACCES, and is cut short.
+- `injection`: the same for file calls of whole commands.
 - `corruption`: every file of a run is damaged at random and on purpose, and read by every reader.
 - `arguments`: random wrong arguments and values on the command line.
 - `faulty`: environments that return nonsense, raise, exit, crash or hang.

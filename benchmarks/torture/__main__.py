@@ -22,7 +22,8 @@ from benchmarks.torture.world import Trial, World
 
 SHARES = {
     "kills": 0.24,
-    "injection": 0.34,
+    "storage": 0.05,
+    "injection": 0.29,
     "corruption": 0.12,
     "arguments": 0.12,
     "faulty": 0.06,
@@ -104,7 +105,7 @@ def compiled_shim(folder: Path) -> Path:
     """The library that makes file calls fail, compiled into a folder."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
-        sys.exit("The campaign `injection` needs Linux and a C compiler. Leave it out with --only.")
+        sys.exit("The campaigns `storage` and `injection` need Linux and a C compiler. Leave them out with --only.")
     library = folder / "torture.so"
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"], check=True)
     return library
@@ -112,7 +113,7 @@ def compiled_shim(folder: Path) -> Path:
 
 def _with_shim(only: list[str]) -> None:
     """Starts this program again with the shim loaded, where a campaign needs it."""
-    if "injection" not in only:
+    if not {"storage", "injection"} & set(only):
         return
     library = compiled_shim(Path(tempfile.mkdtemp(prefix="covey-shim-")))
     os.environ["LD_PRELOAD"] = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()

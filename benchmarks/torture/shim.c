@@ -164,6 +164,33 @@ ssize_t pread64(int file, void *data, size_t size, off64_t place) {
     return next(file, data, how == 2 ? size / 2 : size, place);
 }
 
+/* Vectors: `short` leaves only the first half of the first buffer. */
+#define VECTOR(name, label, offset_type) \
+    ssize_t name(int file, const struct iovec *parts, int number, offset_type place) { \
+        REAL(ssize_t, #name, (int, const struct iovec *, int, offset_type)); \
+        char buffer[PATH_MAX]; \
+        int how = folder[0] ? fails(label, path_of(file, buffer), parts[0].iov_len > 1) : 0; \
+        if (how == 1) return -1; \
+        struct iovec half = {parts[0].iov_base, parts[0].iov_len / 2}; \
+        return how == 2 ? next(file, &half, 1, place) : next(file, parts, number, place); \
+    }
+VECTOR(preadv, "read", off_t)
+VECTOR(preadv64, "read", off64_t)
+VECTOR(pwritev, "write", off_t)
+VECTOR(pwritev64, "write", off64_t)
+
+ssize_t preadv2(int file, const struct iovec *parts, int number, off_t place, int flags) {
+    REAL(ssize_t, "preadv2", (int, const struct iovec *, int, off_t, int));
+    ON("read", file);
+    return next(file, parts, number, place, flags);
+}
+
+ssize_t preadv64v2(int file, const struct iovec *parts, int number, off64_t place, int flags) {
+    REAL(ssize_t, "preadv64v2", (int, const struct iovec *, int, off64_t, int));
+    ON("read", file);
+    return next(file, parts, number, place, flags);
+}
+
 ssize_t writev(int file, const struct iovec *parts, int number) {
     REAL(ssize_t, "writev", (int, const struct iovec *, int));
     ON("write", file);

@@ -133,5 +133,6 @@ def test_an_error_of_one_ends_both(tmp_path: Path):
         time.sleep(0.05)
     (out / "checkpoints" / "process-1").touch()
     output = ended(processes, 120.0)
-    assert "A checkpoint could not be written" in output[1]
-    assert "covey: Process 1 of this job has stopped: A checkpoint could not be written" in output[0]
+    told = f"{out / 'checkpoints' / 'process-1'} can't be read: Not a directory"
+    assert f"covey: {told}" in output[1]
+    assert f"covey: Process 1 of this job has stopped: {told}" in output[0]
