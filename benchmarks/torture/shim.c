@@ -57,6 +57,7 @@ static int fails(const char *function, const char *path, int can_be_short) {
     size_t length = strlen(folder);
     if (!length || !path || strncmp(path, folder, length)) return 0;
     path += length;
+    if (*path && *path != '/') return 0; /* a sibling whose name begins alike */
     int is_it = 0;
     pthread_mutex_lock(&lock);
     note(function, path);

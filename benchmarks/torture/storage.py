@@ -124,6 +124,7 @@ def _resumed(run: Any) -> tuple[Any, dict[str, Any]]:
     states = Store(run.checkpoints, "step")
     info = states.read_newest(_no_damage)[1] if states.steps() else {}
     states.remove_after(info.get("step", -1))
+    Store(run.checkpoints, "best", keep=1).remove_after(info.get("step", -1))
     return states, info
 
 
