@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from covey.run.folder import RunFolder
-from covey.run.history import places_of, record_recovered
+from covey.run.history import FINISHED, RECOVERED, places_of, record
 from covey.run.sinks import MetricsFile, Sink, TensorBoard
+from covey.storage.atomic import remove
 from covey.storage.jsonl import START, Jsonl
 
 
@@ -33,6 +34,8 @@ class Files:
         self.sinks: list[Sink] = []
         if not writes:
             return
+        self._finished = folder.path / FINISHED
+        remove(self._finished)
         places = places_of(folder.path, info)
 
         def opened(path: Path) -> Jsonl:
@@ -42,7 +45,7 @@ class Files:
         if folder.load_config().pbt:
             self.rows["lineage"] = opened(folder.lineage)
         if any(rows.recovered for rows in self.rows.values()):
-            record_recovered(folder.path, step, {name: rows.place for name, rows in self.rows.items()})
+            record(folder.path / RECOVERED, step, {name: rows.place for name, rows in self.rows.items()})
         metrics = MetricsFile(self.rows["metrics"], members.start)
         self.sinks = [metrics, TensorBoard(folder.tensorboard, members, step)]
 
@@ -63,6 +66,11 @@ class Files:
     def sync(self) -> dict[str, Any]:
         """Brings everything to the disk; returns the places, which a checkpoint may then rely on."""
         return {name: rows.sync().as_json() for name, rows in self.rows.items()}
+
+    def finish(self, step: int) -> None:
+        """Records how long the files are at the end of a run, whose last rows follow the checkpoint of a step."""
+        if self.rows:
+            record(self._finished, step, {name: rows.sync() for name, rows in self.rows.items()})
 
     def close(self) -> None:
         for sink in self.sinks:

@@ -153,6 +153,7 @@ class Session:
         self.writer.finish()
         if self.breeding:  # after the last checkpoint, so that a run that goes on longer forgets its end
             self.breeding.end(self.block, self.standing or self._standing(self._episodes(), self._measures()))
+        self.files.finish(self.step)
 
     def _advance(self, blocks: int, warmup: bool) -> None:
         self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)

@@ -15,7 +15,9 @@ from covey.storage.jsonl import Place, Row, as_place, read_rows
 T = TypeVar("T")
 ATTEMPTS, PAUSE = 3, 0.1
 """How often, and with how many seconds between, a reader looks whether a file was changed by a trainer meanwhile."""
-RECOVERED = "recovered.json"
+RECOVERED, FINISHED = "recovered.json", "finished.json"
+"""Files that record how long the others are: after a recovery, and after the last rows of a run, which follow its last
+checkpoint because a run that is resumed with more steps forgets them."""
 
 
 def read_history(path: Path, build: Callable[[Iterator[Row]], T]) -> T:
@@ -41,26 +43,32 @@ def read_history(path: Path, build: Callable[[Iterator[Row]], T]) -> T:
 
 
 def known_places(folder: Path) -> dict[str, Place]:
-    """What the newest checkpoint of a run folder knows of the files that grow."""
+    """What is known of the files that grow: by the newest checkpoint of a run folder and, at its end, by the run."""
     info = Store(folder / "checkpoints", "step").newest_info()
-    return places_of(folder, info) if info else {}
+    return places_of(folder, info) | _recorded(folder / FINISHED, info) if info else {}
 
 
 def places_of(folder: Path, info: Mapping[str, Any]) -> dict[str, Place]:
     """The places that a checkpoint's info names, but for files that were recovered since it was written."""
     found = {name: as_place(value) for name, value in info.get("files", {}).items()}
-    try:
-        recovered = read_document(folder / RECOVERED)
-        if isinstance(recovered, dict) and recovered.get("step") == info.get("step"):
-            found |= {name: as_place(value) for name, value in recovered["files"].items()}
-    except (FileNotFoundError, DamagedError, KeyError, AttributeError):
-        pass  # then the files are as the checkpoint knows them, or are recovered again
-    except OSError as error:
-        raise unreadable(folder / RECOVERED, error) from error
-    return {name: place for name, place in found.items() if place is not None}
+    return {name: place for name, place in found.items() if place} | _recorded(folder / RECOVERED, info)
 
 
-def record_recovered(folder: Path, step: int, places: Mapping[str, Place]) -> None:
-    """Writes down how long files are that were recovered after the checkpoint of a step, until there is a newer one."""
+def record(path: Path, step: int, places: Mapping[str, Place]) -> None:
+    """Writes down how long files are that were changed after the checkpoint of a step, until there is a newer one."""
     files = {name: place.as_json() for name, place in places.items()}
-    replace_text(folder / RECOVERED, json.dumps({"step": step, "files": files}) + "\n")
+    replace_text(path, json.dumps({"step": step, "files": files}) + "\n")
+
+
+def _recorded(path: Path, info: Mapping[str, Any]) -> dict[str, Place]:
+    """The places that a file records for the checkpoint with this info; none where there is no such file."""
+    try:
+        found = read_document(path)
+        if not isinstance(found, dict) or found.get("step") != info.get("step"):
+            return {}
+        places = {name: as_place(value) for name, value in found["files"].items()}
+    except (FileNotFoundError, DamagedError, KeyError, AttributeError):
+        return {}  # then the files are as the checkpoint knows them, or are recovered again
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return {name: place for name, place in places.items() if place}

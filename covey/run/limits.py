@@ -135,7 +135,11 @@ def training_needs(config: Any, trainer: Trainer, members: int, devices: int, ax
             sum(leaf.size * leaf.dtype.itemsize for leaf in agent) * members,
             "Use smaller or fewer networks, or train fewer --seeds at once.",
         ),
-        Need(f"a batch of {plan.batch_size:,}", 4 * at_once * (SHARE * units * rows + batch), f"Lower {batch_flag}."),
+        Need(
+            f"the {plan.batch_size:,} transitions of an update",
+            4 * at_once * (SHARE * units * rows + batch),
+            f"Lower {batch_flag}.",
+        ),
         Need(
             f"the random numbers of {trainer.iterations * trainer.updates:,} updates",
             4 * at_once * draws,

@@ -166,6 +166,27 @@ def test_a_resumed_run_sets_a_damaged_file_aside(harm: Any, name: str, tmp_path:
     read_metrics(run.metrics)
 
 
+def test_the_last_rows_of_a_finished_run_are_verified(tmp_path: Path):
+    """They follow its last checkpoint, so that the run itself records them; a resumed run writes them again."""
+    run = made_run(tmp_path / "run")
+    _, info = Store(run.checkpoints, "step").read_newest(print)
+    before = run.lineage.read_bytes()
+    files = Files(run, range(2), info["step"], info, True)
+    values = {"generation": 9, "step": 9999, "parent": 0, "fitness": 1.0, "reason": "kept", "hyper": {"tau": 0.1}}
+    files.row("lineage", member=0, **values)
+    files.finish(info["step"])
+    files.close()
+    whole = run.lineage.read_bytes()
+    for harmed in (whole.replace(b"9999", b"9998"), before):
+        run.lineage.write_bytes(harmed)
+        with pytest.raises(CoveyError, match="is damaged"):
+            read_lineage(run.lineage)
+    run.lineage.write_bytes(whole)
+    Files(run, range(2), info["step"], info, True).close()
+    assert run.lineage.read_bytes() == before
+    read_lineage(run.lineage)
+
+
 def test_a_row_is_never_joined_to_half_a_row(tmp_path: Path):
     run = made_run(tmp_path / "run")
     with run.metrics.open("ab") as file:

@@ -56,7 +56,7 @@ def test_more_evaluations_than_blocks_are_as_many_as_blocks():
         (
             {"agent": WIDE},
             1,
-            r"about 2\.\d GiB .* for a batch of 131,072, and 1\.0 GiB are free\. Lower --agent\.batch-size",
+            r"about 2\.\d GiB .* for the 131,072 transitions of an update, and 1\.0 GiB .* Lower --agent\.batch-size",
         ),
         ({"agent": SMALL, "seeds": 4096, "population_axis": "vmap"}, 20, ""),
         ({"agent": SMALL, "seeds": 4096, "population_axis": "vmap"}, 2, "the replay.* Lower --capacity"),
