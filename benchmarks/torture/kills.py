@@ -21,11 +21,11 @@ def trials(world: World) -> Iterator[list[Trial]]:
 
 
 def disturbed(world: World, kind: str) -> list[Trial]:
-    """A run that is disturbed one to four times, and then runs to its end."""
+    """A run that is disturbed two to eight times, and then runs to its end."""
     random, found = world.random, []
     reference, out = world.reference(kind), world.path("killed")
     arguments = [*KINDS[kind], "--out", str(out)]
-    for _ in range(random.randint(1, 4)):
+    for _ in range(random.randint(2, 8)):
         real = random.random() < 0.1
         number = signal.SIGKILL if random.random() < 0.75 else random.choice(GENTLE)
         moment, described = _moment(world, kind, out)
