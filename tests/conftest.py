@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,11 @@ from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it
 from covey.trust import trust  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# Under nohup, or in the background of a script, these are ignored, which the processes that tests start inherit.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)

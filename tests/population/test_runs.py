@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import covey
+from covey import agents
 from covey.cli import main
 from covey.run.fit import Session
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows
@@ -91,6 +92,14 @@ def test_nobody_replaced_and_nothing_searched_is_plain_seeds(tmp_path: Path):
     assert_same_run(seeds, population)
 
 
+@pytest.fixture
+def any_rate(monkeypatch) -> None:
+    """Learning rates beyond what covey allows, so that members fail."""
+    space = agents.entry("td3").space
+    monkeypatch.setitem(space, "critic_lr", space["critic_lr"]._replace(most=np.inf))
+
+
+@pytest.mark.usefixtures("any_rate")
 def test_members_that_fail_are_replaced(tmp_path: Path):
     """Learning rates up to 1e30: who draws one is not finite soon, and is replaced before the next generation."""
     run = evolve(tmp_path / "run", space={"critic_lr": "1e-4:1e30"}, seed=3, pbt=PBT | {"resample": 0.0})
@@ -102,6 +111,7 @@ def test_members_that_fail_are_replaced(tmp_path: Path):
     assert lineage[-1]["step"] == 1200 and (run.path / "media" / "lineage.png").exists()
 
 
+@pytest.mark.usefixtures("any_rate")
 def test_all_failed_is_an_error(tmp_path: Path, capsys):
     wrong = ["--members", "2", "--pbt.bottom", "0.5", "--space.critic-lr", "1e25:1e30", "--out", str(tmp_path / "run")]
     assert main(["evolve", "td3", *FLAGS, *wrong]) == 1
