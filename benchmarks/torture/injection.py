@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -116,12 +117,13 @@ def _sites(world: World, name: str) -> dict[Site, int]:
     out, arguments = _prepared(world, name)
     log = world.path("calls")
     world.run(arguments, before=lambda: arm(out, Site("", ""), -1, 0, log))
-    sites: dict[Site, int] = {}
-    for line in log.read_text().splitlines():
-        function, _, path = line.partition(" ")
-        site = Site(function, pattern(path))
-        sites[site] = sites.get(site, 0) + 1
-    return sites
+    return sites_in(log)
+
+
+def sites_in(log: Path) -> dict[Site, int]:
+    """The call sites in the log of the shim, and how often each was called."""
+    calls = (line.partition(" ") for line in log.read_text().splitlines())
+    return dict(Counter(Site(function, pattern(path)) for function, _, path in calls))
 
 
 def pattern(path: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.torture.commands import batch
-from benchmarks.torture.injection import ERRORS, Site, arm, pattern
+from benchmarks.torture.injection import ERRORS, Site, arm, sites_in
 from benchmarks.torture.world import Trial, World
 
 STEPS = (100, 200, 300, 400)
@@ -225,9 +225,4 @@ def _sites(world: World, folder: Path) -> dict[Site, int]:
     done = batch(work, world.path("log"), ITEM_SECONDS)
     if done.fault or done.lines != [""]:
         raise RuntimeError(f"The undisturbed history failed: {done}")
-    sites: dict[Site, int] = {}
-    for line in log.read_text().splitlines():
-        function, _, path = line.partition(" ")
-        site = Site(function, pattern(path))
-        sites[site] = sites.get(site, 0) + 1
-    return sites
+    return sites_in(log)
