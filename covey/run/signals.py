@@ -27,6 +27,15 @@ STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") 
 _exit = os._exit  # as it is here: while an environment runs, it is another
 
 
+def _report_lost_error(lost: "sys.UnraisableHookArgs") -> None:
+    """Prints an error that Python can't raise, as always; but not a Ctrl-C that came while Python collected garbage.
+
+    That one is lost, and the listening thread ends the process instead.
+    """
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+
+
 class Stoppable(Protocol):
     """Work that is to be stopped with care. The listening thread calls these."""
 
@@ -64,6 +73,7 @@ class Listener:
         ear, mouth = socket.socketpair()
         mouth.setblocking(False)
         before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+        hook, sys.unraisablehook = sys.unraisablehook, _report_lost_error
         self.active, self._answered, self._heard = True, False, 0
         threading.Thread(target=self._listen, args=(ear,), name="covey-signals", daemon=True).start()
         try:
@@ -72,6 +82,7 @@ class Listener:
             with self._lock:
                 self.active = False
             signal.set_wakeup_fd(before)
+            sys.unraisablehook = hook
             mouth.close()
 
     @contextmanager

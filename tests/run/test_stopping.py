@@ -114,3 +114,22 @@ def test_an_environment_that_hangs_is_left_behind(tmp_path: Path):
     saved = Store(out / "checkpoints", "step").steps()[-1]
     assert saved == 250 and "was dropped" in said and f"Saved at step {saved:,}. Resume with" in said
     assert "Traceback" not in said
+
+
+LOST = """
+from covey.run.signals import LISTENER
+class Interrupts:
+    def __del__(self):
+        raise KeyboardInterrupt
+class Fails:
+    def __del__(self):
+        raise ValueError("a fault")
+with LISTENER.listening():
+    Interrupts(), Fails()
+"""
+
+
+def test_an_interrupt_that_python_can_not_raise_prints_nothing():
+    """One that comes while Python collects garbage is lost: the listening thread ends the process instead."""
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=True)
+    assert "ValueError: a fault" in done.stderr and "KeyboardInterrupt" not in done.stderr
