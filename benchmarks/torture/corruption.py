@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.torture.commands import batch
 from benchmarks.torture.world import KINDS, ROWS, Trial, World, difference, newest
 
-BATCH = 60
+SHORT_BATCH, BATCH = 60, 300
+"""Damaged copies that one process reads: in a campaign of less than a minute, and in a longer one."""
 ITEM_SECONDS = 30.0
 MEMORY = 6 * 2**30
 KIND = "evolve"
@@ -298,7 +299,7 @@ def _files(folder: Path, unread: bool) -> list[Path]:
 
 def _read(world: World, rich: Path) -> list[Trial]:
     """Damages copies of a run, and reads each with every reader, in one process."""
-    seeds = [world.random.randrange(2**32) for _ in range(BATCH)]
+    seeds = [world.random.randrange(2**32) for _ in range(BATCH if world.minutes >= 1 else SHORT_BATCH)]
     found: list[Trial] = []
     while seeds:
         todo = list(seeds)
