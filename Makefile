@@ -24,7 +24,7 @@ test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpo
 
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
-	$(BIN)/pytest tests/population/test_ray.py
+	$(BIN)/pytest tests/islands/test_ray.py
 
 torture: $(VENV)/.dev  ## the fault campaign: kills, failing disks, damaged files, wrong arguments, faulty environments
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULTS),--results $(RESULTS))

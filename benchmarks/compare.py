@@ -20,7 +20,10 @@ CHECKPOINT = """
 import sys, tempfile, time
 from pathlib import Path
 import numpy as np
-from covey.run.checkpoint import Store
+try:
+    from covey.storage.store import Store
+except ImportError:  # an earlier commit
+    from covey.run.checkpoint import Store
 arrays = {f"a{i}": np.random.default_rng(i).random((2500, 1000), np.float32) for i in range(20)}
 store = Store(Path(tempfile.mkdtemp()) / "checkpoints", "step")
 store.folder.mkdir()

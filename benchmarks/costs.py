@@ -25,7 +25,6 @@ from covey.agent import SamplePlan
 from covey.envs.described import Described
 from covey.replay import Record, Replay, ReplayState
 from covey.run.config import default_config
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array
 
@@ -112,9 +111,9 @@ def memory() -> None:
     """Bytes that a member holds, and that its program needs while it runs."""
     for name in agents.REGISTRY:
         entry = agents.entry(name)
-        env = Described(Noise()) if entry.skills else Noise()
+        env = Described(Noise()) if entry.is_skill_agent else Noise()
         made = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-        trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)
+        trainer = make_trainer(made, env, entry.hyper(), capacity=100_000)
         state = jax.eval_shape(made.init, entry.hyper(), jax.random.key(0))
         held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
         step = trainer.replay.width * 4

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import envs
+from covey.backend import silence_xla, use_cache
 from covey.envs import Env, HostEnv
-from covey.run.cache import hushed, use_cache
 
 COUNT, STEPS, REPEATS = 16, 100, 5
 """Environments, steps of each, and how often that is timed: the shortest time counts."""
@@ -49,7 +49,7 @@ def starts_program(env: Env) -> Callable[[Any], Any]:
 def microseconds(program: Callable[[Any], Any]) -> float:
     """Of one step or start of one environment."""
     compiled, key, best = jax.jit(program), jax.random.key(0), float("inf")
-    with hushed():
+    with silence_xla():
         jax.block_until_ready(compiled(key))
     for _ in range(REPEATS):
         begin = time.perf_counter()

@@ -20,19 +20,17 @@ import numpy as np
 
 from benchmarks.noise import Noise
 from covey import agents, envs
-from covey.run.cache import use_cache
-from covey.training.acting import second_device
+from covey.backend import request_acting_device, use_cache
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.precision import Precision, in_precision
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 
 
 def trainer(agent: str, env: Any, iterations: int = 0, precision: Precision = "float32") -> Trainer:
     entry = agents.entry(agent)
     own = in_precision(entry.make(entry.config(), env.spec), precision)
-    made = make_trainer(own, env, constant(entry.hyper()), capacity=200_000)
+    made = make_trainer(own, env, entry.hyper(), capacity=200_000)
     return dataclasses.replace(made, iterations=iterations or made.iterations)
 
 
@@ -41,11 +39,11 @@ def course(loop: Any, blocks: int) -> Callable[[], float]:
     hyper = jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules)
     state = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
     state = loop.advance(state, jnp.int32(-(-1000 // loop.trainer.block_steps)), warmup=True)
-    held = [loop.advance(state, jnp.int32(1), warmup=False)]
+    held = [loop.advance(state, 1, warmup=False)]
 
     def go() -> float:
         start = time.perf_counter()
-        held[0] = jax.block_until_ready(loop.advance(held[0], jnp.int32(blocks), warmup=False))
+        held[0] = jax.block_until_ready(loop.advance(held[0], blocks, warmup=False))
         return blocks * loop.trainer.block_steps / (time.perf_counter() - start)
 
     return go
@@ -74,7 +72,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
-    second_device()
+    request_acting_device()
     use_cache()
     env = envs.make(options.env)
     host = trainer(options.agent, env)

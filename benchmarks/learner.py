@@ -24,7 +24,6 @@ from covey.envs.described import Described
 from covey.run.config import default_config
 from covey.training.device import DeviceLoop
 from covey.training.precision import in_precision
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array
 
@@ -42,8 +41,8 @@ def flops(agent: str, hidden: int) -> float:
     actor = OBS * hidden + hidden * hidden + hidden * outputs
     critic = (OBS + ACTION) * hidden + hidden * hidden + hidden
     critic_step = actor + 2 * critic + 2 * critic + 2 * critic + 2 * (critic - (OBS + ACTION) * hidden)
-    climbed, every = {"td3": (1, 2), "sac": (2, 1)}[agent]
-    actor_step = actor + 2 * climbed * critic + actor + (actor - OBS * hidden)
+    actor_objective, every = {"td3": (1, 2), "sac": (2, 1)}[agent]
+    actor_step = actor + 2 * actor_objective * critic + actor + (actor - OBS * hidden)
     return 2.0 * BATCH * (critic_step + actor_step / every)
 
 
@@ -75,10 +74,10 @@ def learner(
 ) -> tuple[Callable[[], Any], int]:
     """A training program, warmed up and compiled, and the updates of one call of it, about 200."""
     entry = agents.entry(name)
-    env = Described(Noise()) if entry.skills else Noise()
+    env = Described(Noise()) if entry.is_skill_agent else Noise()
     config = default_config(name, agent=agent or {}).agent
     made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
-    trainer = change(make_trainer(made, env, constant(entry.hyper()), capacity=100_000))
+    trainer = change(make_trainer(made, env, entry.hyper(), capacity=100_000))
     loop = DeviceLoop(trainer, members, axis, devices)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
@@ -86,7 +85,7 @@ def learner(
     blocks = max(1, 200 // trainer.block_steps // members)
 
     def run() -> Any:
-        state[0] = loop.advance(state[0], jnp.int32(blocks), warmup=False)
+        state[0] = loop.advance(state[0], blocks, warmup=False)
         return state[0].members.tally
 
     run()

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from benchmarks.noise import ACTION, BATCH, OBS, Noise
 from covey import agents
 from covey.run.config import default_config
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Step
 
@@ -53,7 +52,7 @@ class Update:
 def account(name: str) -> Update:
     entry, env = agents.entry(name), Noise()
     agent = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-    trainer = make_trainer(agent, env, constant(entry.hyper()), capacity=1000)
+    trainer = make_trainer(agent, env, entry.hyper(), capacity=1000)
     hyper = jax.tree.map(jnp.float32, entry.hyper())
     state = agent.init(hyper, jax.random.key(0))
     rows = agent.plan.batch_size, agent.plan.window

@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import covey
-from covey.agent import Paths
-from covey.agents.skills import spread
-from covey.run.checkpoint import Store, restore
-from covey.run.fit import BEST, REPLAY
+from covey.agents.skills.contract import Paths
+from covey.agents.skills.prior import coverage
+from covey.run.plans import Planning, can_plan, near, planner, random_plans
 from covey.run.presets import preset_config
 from covey.run.program import SKILL_EPISODES, SKILLS, Program, build
-from covey.run.skills import Planning, can_plan, near, planner, random_plans
+from covey.run.session import BEST, REPLAY
+from covey.storage.store import Store, restore
 from covey.types import Array, Key
 
 ENV = "point-free"
@@ -90,7 +90,7 @@ def straight(program: Program, turn: float) -> float:
         return jnp.concatenate([start[None], jax.lax.scan(step, world, None, env.spec.episode_length)[1]])
 
     obs = jax.vmap(lambda way: jax.vmap(lambda key: walk(way, key))(keys))(ways)
-    return float(spread(Paths(jnp.eye(8), obs, jnp.ones((*obs.shape[:2], obs.shape[2] - 1))), env.spec)["cells"])
+    return float(coverage(Paths(jnp.eye(8), obs, jnp.ones((*obs.shape[:2], obs.shape[2] - 1))), env.spec)["cells"])
 
 
 def final_members(run: covey.Run, program: Program) -> Any:

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, envs
+from covey.backend import silence_xla, use_cache
 from covey.envs import Env, Outcome
-from covey.run.cache import hushed, use_cache
 from covey.training.device import DeviceLoop
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
 
@@ -50,18 +49,18 @@ class Drawing:
 def speed(env: Env, count: int) -> float:
     """Collected environment steps per second, at best."""
     entry = agents.entry("td3")
-    agent, schedules = entry.make(entry.config(), env.spec), constant(entry.hyper())
+    agent, schedules = entry.make(entry.config(), env.spec), entry.hyper()
     trainer = make_trainer(agent, env, schedules, envs=count, updates_per_step=1.0 / count, capacity=200_000)
     loop = DeviceLoop(trainer, 1, "map")
     hyper = jax.tree.map(lambda plan: jnp.full(1, plan.start), schedules)
     blocks, best = max(1, STEPS // trainer.block_steps), float("inf")
-    with hushed():
+    with silence_xla():
         population = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
-        population = loop.advance(population, jnp.int32(1), warmup=True)
+        population = loop.advance(population, 1, warmup=True)
     for _ in range(REPEATS):
         jax.block_until_ready(population.block)
         begin = time.perf_counter()
-        population = loop.advance(population, jnp.int32(blocks), warmup=True)
+        population = loop.advance(population, blocks, warmup=True)
         jax.block_until_ready(population.block)
         best = min(best, time.perf_counter() - begin)
     return blocks * trainer.block_steps / best

@@ -28,7 +28,7 @@ import covey
 from benchmarks.learner import learner, times
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACState
 from covey.envs.builtin.mountaincar import MountainCar
-from covey.run.plots import plot_curves
+from covey.plots.curves import plot_curves
 from covey.training.member import where
 from covey.types import Array, Key
 

@@ -14,19 +14,25 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # XLA logs a page for each program that it loads from its cache, about tuning flags that do not matter. It reads this
-# at its first import (`covey.run.cache.hushed` helps where jax came first); what goes wrong is raised all the same.
+# at its first import (`covey.backend.silence_xla` helps where jax came first); what goes wrong is raised all the same.
 if "jax" not in sys.modules:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if TYPE_CHECKING:
+    from covey.api import (
+        evolve,
+        load,
+        register_actor_head,
+        register_agent,
+        register_critic_head,
+        register_env,
+        register_torso,
+        train,
+    )
     from covey.errors import CoveyError
-    from covey.register import register_actor_head, register_agent, register_critic_head, register_env, register_torso
-    from covey.run.api import evolve, load, train
     from covey.run.run import Run
 
-_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.run"} | dict.fromkeys(
-    ("evolve", "load", "train"), "covey.run.api"
-)
+_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.run"}
 
 __all__ = [
     "CoveyError",
@@ -51,5 +57,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are used: `import covey` stays instant and touches no device."""
     if name in __all__:
-        return getattr(importlib.import_module(_HOME.get(name, "covey.register")), name)
+        return getattr(importlib.import_module(_HOME.get(name, "covey.api")), name)
     raise AttributeError(f"module 'covey' has no attribute {name!r}")

@@ -17,8 +17,8 @@ os.environ.setdefault("COVEY_CACHE", str(home / "covey" / "tests"))
 QUICK = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 
-from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
-from covey.trust import trust  # noqa: E402
+from covey.backend import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
+from covey.plugins import trust  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from covey.run.stats import mean_interval
+from covey.evaluation.stats import mean_interval
 
 WARMUP, EVERY, GOAL, MOST = 1000, 500, -200.0, 15_000
 Curves = np.ndarray

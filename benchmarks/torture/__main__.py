@@ -122,7 +122,7 @@ def _with_shim(only: list[str]) -> None:
 
 def _import_everything() -> None:
     """Imports what the commands need, so that a fork of this process has it. No jax backend may start here."""
-    for name in ("cli", "run.api", "run.fit", "run.config", "run.progress", "run.population_plots", "run.skills"):
+    for name in ("cli", "api", "run.session", "run.config", "run.console", "plots.population", "run.plans"):
         import_module(f"covey.{name}")
     for name in ("tyro", "matplotlib.pyplot", "PIL.Image", "gymnasium", "scipy.special", "safetensors.numpy"):
         import_module(name)

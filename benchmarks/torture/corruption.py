@@ -239,7 +239,7 @@ def _kind(folder: Path, path: Path) -> str:
 
 def _state(prefix: str) -> Callable[[Path, Callable[[str], None]], Any]:
     def read(folder: Path, say: Callable[[str], None]) -> Any:
-        from covey.run.checkpoint import Store
+        from covey.storage.store import Store
 
         found, info = Store(folder / "checkpoints", prefix).read_newest(say, set_aside=False)
         return {name: array.tobytes() for name, array in found.items()}, info
@@ -260,20 +260,20 @@ def _config(folder: Path, say: Callable[[str], None]) -> Any:
 
 
 def _lineage(folder: Path, say: Callable[[str], None]) -> Any:
-    from covey.run.lineage import read_lineage
+    from covey.storage.lineage import read_lineage
 
     return repr(read_lineage(folder / "lineage.jsonl"))
 
 
 def _changes(folder: Path, say: Callable[[str], None]) -> Any:
-    from covey.run.folder import RunFolder
+    from covey.storage.folder import RunFolder
 
     return RunFolder(folder).changed_since(0)
 
 
 def _replay(folder: Path, say: Callable[[str], None]) -> Any:
     from covey.replay import Replay
-    from covey.run.replay_file import open_replay
+    from covey.storage.replay_file import open_replay
 
     file = open_replay(folder / "replay.safetensors")
     replay = Replay(file.rows, file.streams, file.sizes["obs"], file.sizes["action"])

@@ -73,7 +73,7 @@ def _lost(out: Path) -> str:
     """Whether a checkpoint that was there can't be read."""
     if newest(out) < 0:
         return ""
-    from covey.run.checkpoint import Store
+    from covey.storage.store import Store
 
     said: list[str] = []
     Store(out / "checkpoints", "step").read_newest(said.append, set_aside=False)

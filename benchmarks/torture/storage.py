@@ -84,17 +84,17 @@ def _guarded(work: Callable[[], None]) -> str:
 
 def _history(folder: Path, completed: list[str]) -> None:
     """Writes what a run writes, and reads it; `completed` is told of every part that a user could rely on."""
-    from covey.run.checkpoint import Writer
-    from covey.run.config import default_config
-    from covey.run.files import Files
-    from covey.run.folder import RunFolder, writing
+    from covey.run.config import default_config, to_json
     from covey.storage.atomic import replace_output
+    from covey.storage.folder import RunFolder, disk_errors
+    from covey.storage.metrics import Files
+    from covey.storage.store import Writer
 
     run = RunFolder(folder)
     config = default_config("td3", seeds=2, pbt={"bottom": 0.5, "top": 0.5}, steps=2000).resolved()
-    with writing(folder):
+    with disk_errors(folder):
         if not run.config.exists():
-            run.create(config)
+            run.create(to_json(config))
         completed.append("config")
         with run.lock():
             states, info = _resumed(run)
@@ -108,7 +108,7 @@ def _history(folder: Path, completed: list[str]) -> None:
             finally:
                 files.close()
         run.record_changes(400, CHANGES)
-        run.write_config(config)
+        run.write_config(to_json(config))
         completed.append("changes")
         replace_output(run.media / "curve.png", b"picture" * 100)
         _write_replay(folder / "replay.safetensors")
@@ -119,7 +119,7 @@ def _history(folder: Path, completed: list[str]) -> None:
 
 def _resumed(run: Any) -> tuple[Any, dict[str, Any]]:
     """The store, and the info of its newest checkpoint, as a resumed run reads it."""
-    from covey.run.checkpoint import Store
+    from covey.storage.store import Store
 
     states = Store(run.checkpoints, "step")
     info = states.read_newest(_no_damage)[1] if states.steps() else {}
@@ -134,7 +134,7 @@ def _no_damage(text: str) -> None:
 
 def _train(run: Any, files: Any, writer: Any, step: int) -> None:
     """What a run writes between two checkpoints, and the checkpoint."""
-    from covey.run.checkpoint import Store
+    from covey.storage.store import Store
 
     values = np.array([step, -step], np.float64)
     files.write(step, float(step), {"eval/return": values, "eval/length": values})
@@ -158,7 +158,7 @@ def _arrays(step: int) -> dict[str, np.ndarray]:
 
 
 def _write_replay(path: Path) -> None:
-    from covey.run.replay_file import write_replay
+    from covey.storage.replay_file import write_replay
 
     replay = _replay()
     data = np.zeros((2, replay.rows, replay.streams, replay.width), np.float32)
@@ -174,10 +174,10 @@ def _replay() -> Any:
 def _read(folder: Path) -> None:
     """Reads everything, as `eval`, `plot`, `lineage`, `resume` and `train --replay` do."""
     import covey
-    from covey.run.checkpoint import Store
-    from covey.run.folder import RunFolder
-    from covey.run.lineage import read_lineage
-    from covey.run.replay_file import open_replay
+    from covey.storage.folder import RunFolder
+    from covey.storage.lineage import read_lineage
+    from covey.storage.replay_file import open_replay
+    from covey.storage.store import Store
 
     run = covey.load(folder)
     assert run.metrics()["eval/return"]["value"] == [sign * step for step in STEPS for sign in (1, -1)]
@@ -192,7 +192,7 @@ def _read(folder: Path) -> None:
 
 def _kept(folder: Path, completed: list[str]) -> str:
     """What is wrong after a failure: what was completed is whole, and on a healthy disk the rest can be written."""
-    from covey.run.checkpoint import Store
+    from covey.storage.store import Store
 
     steps = [int(text.removeprefix("step ")) for text in completed if text.startswith("step ")]
     if steps:

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
+from covey.agent import Decision, SamplePlan
 from covey.errors import require
+from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import Networks, apply, init
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -79,7 +80,7 @@ class SACState(NamedTuple):
     temperature: Array
     actor_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class SAC:
             temperature=temperature,
             actor_optimiser=self.config.optimiser.init(actor),
             temperature_optimiser=Optimiser().init(temperature),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: SACState, hyper: SACHyper, key: Key) -> tuple[()]:
@@ -128,12 +129,12 @@ class SAC:
     def act(self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
-        policy = self.policy(state, self.config.normalise.obs(state.seen, obs))
+        policy = self.policy(state, self.config.normalise.obs(state.statistics, obs))
         noise = jax.random.normal(key, policy.mean.shape)
         return Decision(policy.sample(noise)[0] if mode == "sample" else policy.mode(), memory, {})
 
     def observe(self, state: SACState, hyper: SACHyper, rollout: Step, key: Key) -> SACState:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def policy(self, state: SACState, obs: Array) -> TanhNormal:
         """pi(. | s) of normalised observations."""
@@ -144,7 +145,7 @@ class SAC:
         return hyper.temperature * jnp.exp(state.temperature)
 
     def update(self, state: SACState, hyper: SACHyper, batch: Step, key: Key) -> tuple[SACState, Metrics]:
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         size, delay = self.config.batch_size, self.config.policy_delay
         key_noise, key_actor, *keys = jax.random.split(key, 2 + delay)
@@ -159,7 +160,7 @@ class SAC:
             rows = slice(i * size, (i + 1) * size)
             part = jax.tree.map(lambda x, rows=rows: x[rows], data)
             critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic)
-            critic = self.critics.follow(critic, hyper.tau)
+            critic = self.critics.update_targets(critic, hyper.tau)
         state, actor_metrics = self._update_actor(state._replace(critic=critic), hyper, part, noise[:size], key_actor)
         return state, metrics | actor_metrics
 
@@ -172,7 +173,7 @@ class SAC:
 
         def loss(actor: Params) -> tuple[Array, Array]:
             action, log_prob = apply(self.actor, actor, features).sample(noise)
-            value = self.critics.climbed(state.critic, features, action, key)
+            value = self.critics.actor_objective(state.critic, features, action, key)
             return mean_valid(temperature * log_prob - value, data.valid), log_prob
 
         (value, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)

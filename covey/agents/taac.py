@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
+from covey.agent import Decision, SamplePlan
 from covey.agents.trajectory import Trajectories
 from covey.errors import require
+from covey.hyper.range import Range
 from covey.nn.critics import CriticParams
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import Networks, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.returns import compare_through, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -130,7 +131,7 @@ class TAACState(NamedTuple):
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 class Choice(NamedTuple):
@@ -200,7 +201,7 @@ class TAAC:
             actor_optimiser=self.config.optimiser.init(actor),
             critic_optimiser=self.config.optimiser.init(critic),
             temperature_optimiser=Optimiser().init(temperatures),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: TAACState, hyper: TAACHyper, key: Key) -> TAACMemory:
@@ -218,7 +219,7 @@ class TAAC:
             old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
             switch = jax.random.bernoulli(key_switch, self.config.random_switch)
         else:
-            features = self._features(state.critic, self.config.normalise.obs(state.seen, obs))
+            features = self._features(state.critic, self.config.normalise.obs(state.statistics, obs))
             policy = apply(self.actor, state.actor, features, previous)
             sampled, _ = policy.sample(jax.random.normal(key_x, shape))
             explore = (
@@ -235,11 +236,11 @@ class TAAC:
         return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
 
     def observe(self, state: TAACState, hyper: TAACHyper, rollout: Step, key: Key) -> TAACState:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def update(self, state: TAACState, hyper: TAACHyper, batch: Step, key: Key) -> tuple[TAACState, Metrics]:
         """One gradient step of everything, all from the parameters before it."""
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         key_noise, key_target = jax.random.split(key)
         noise = jax.random.normal(key_noise, batch.action.shape)
         actor_state, choice, metrics = self._update_actor(state, hyper, batch, noise)

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
+from covey.agent import Decision, SamplePlan
 from covey.errors import require
+from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
 from covey.nn.networks import Networks, apply, init
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -77,7 +78,7 @@ class TD3State(NamedTuple):
     critic: CriticState
     target_actor: Params
     actor_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class TD3:
             critic=critic,
             target_actor=actor,
             actor_optimiser=self.config.optimiser.init(actor),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> tuple[()]:
@@ -124,7 +125,7 @@ class TD3:
     def act(self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
-        features = self.critics.features(state.critic.online, self.config.normalise.obs(state.seen, obs))
+        features = self.critics.features(state.critic.online, self.config.normalise.obs(state.statistics, obs))
         action = apply(self.actor, state.actor, features)
         if mode == "sample":
             noise = hyper.exploration_noise * jax.random.normal(key, action.shape)
@@ -132,10 +133,10 @@ class TD3:
         return Decision(action, memory, {})
 
     def observe(self, state: TD3State, hyper: TD3Hyper, rollout: Step, key: Key) -> TD3State:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         key_noise, key_target, key_actor, *keys = jax.random.split(key, 3 + self.config.policy_delay)
         noise = jax.random.normal(key_noise, data.action.shape)
@@ -150,9 +151,9 @@ class TD3:
             goal = None if target is None else target[rows]
             critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic, goal)
             if self.config.target_every_step:
-                critic = self.critics.follow(critic, hyper.tau)
+                critic = self.critics.update_targets(critic, hyper.tau)
         if not self.config.target_every_step:
-            critic = self.critics.follow(critic, hyper.tau)
+            critic = self.critics.update_targets(critic, hyper.tau)
         state, actor_metrics = self._update_actor(state._replace(critic=critic), hyper, part, key_actor)
         return state, metrics | actor_metrics
 
@@ -169,7 +170,9 @@ class TD3:
 
         def loss(actor: Params) -> Array:
             action = apply(self.actor, actor, features)
-            return -mean_valid(self.critics.climbed(state.critic, features, action, key, first=True), data.valid)
+            return -mean_valid(
+                self.critics.actor_objective(state.critic, features, action, key, first=True), data.valid
+            )
 
         value, gradient = jax.value_and_grad(loss)(state.actor)
         actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)

@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in catalogue.HELP and asks_for_help(arguments):
         print(catalogue.HELP[arguments[0]])
         return 0
-    from covey.run.signals import LISTENER
+    from covey.signals import LISTENER
 
     with LISTENER.listening():
         VERBS[arguments[0]](arguments[1:])

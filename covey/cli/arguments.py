@@ -4,7 +4,7 @@ from typing import Any
 
 import tyro
 
-from covey import trust
+from covey import plugins as trust
 from covey.errors import CoveyError, require
 
 

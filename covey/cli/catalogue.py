@@ -27,8 +27,8 @@ Lists the presets: the options that are the defaults of an agent on an environme
 
 def check_env(arguments: list[str]) -> None:
     from covey import envs
-    from covey.run.cache import use_cache
-    from covey.run.check import report
+    from covey.backend import use_cache
+    from covey.envs.check import report
 
     name, rest = first(arguments, "an environment", "covey check-env brax:ant")
     require(not rest, f"`covey check-env` takes one environment, not {' '.join(rest)} too.")

@@ -24,17 +24,17 @@ class EvalOptions:
 
 
 def eval(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
     from covey.run.run import summary
     from covey.storage.atomic import replace_text
+    from covey.storage.folder import disk_errors
 
     options = parse(EvalOptions, arguments, "covey eval")
     run = load(options.run)
     result = run.evaluate(options.episodes, options.seed)
     file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
     print(f"{run.config.algorithm} on {run.config.env}: {result}")
-    with writing(run.path):
+    with disk_errors(run.path):
         replace_text(file, json.dumps(summary(result), indent=2) + "\n")
     print(f"per episode: {file}")
 
@@ -52,14 +52,14 @@ class PlotOptions:
 
 
 def plot(arguments: list[str]) -> None:
-    from covey.run.folder import writing
-    from covey.run.plots import plot_curves
+    from covey.plots.curves import plot_curves
+    from covey.storage.folder import disk_errors
 
     options = parse(PlotOptions, arguments, "covey plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
-    with writing(out.parent):
+    with disk_errors(out.parent):
         plot_curves(list(options.runs), out, options.metric)
     print(f"{out}\n{out.with_suffix('.csv')}")
 
@@ -75,21 +75,21 @@ class SkillsOptions:
 
 
 def skills(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(SkillsOptions, arguments, "covey skills")
     out = options.out or options.run / "media" / "skills.png"
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     run = load(options.run)
-    with writing(out.parent):
+    with disk_errors(out.parent):
         run.plot_skills(out)
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 
 def _plan_options() -> Any:
     """The options of `covey plan`, of which the planner has some of its own."""
-    from covey.agents.planner import Planning
+    from covey.agents.skills.planner import Planning
 
     @dataclass(frozen=True)
     class PlanOptions:
@@ -116,8 +116,8 @@ def _plan_options() -> Any:
 
 
 def plan(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     # A goal may begin with a minus, which must not look like a flag.
     options = parse(_plan_options(), joined(arguments, "--goal"), "covey plan")
@@ -126,7 +126,7 @@ def plan(arguments: list[str]) -> None:
     require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
-    with writing(out.parent):
+    with disk_errors(out.parent):
         if options.goal:
             plans = [run.plan([numbers(text) for text in options.goal], out, steps=options.steps, **how)]
         else:
@@ -149,11 +149,11 @@ class LineageOptions:
 
 
 def lineage(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(LineageOptions, arguments, "covey lineage")
-    with writing(options.run):
+    with disk_errors(options.run):
         print("\n".join(map(str, load(options.run).plot_population())))
 
 
@@ -168,8 +168,8 @@ class ReplayOptions:
 
 
 def replay(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.replay_file import open_replay
+    from covey.api import load
+    from covey.storage.replay_file import open_replay
 
     options = parse(ReplayOptions, arguments, "covey replay")
     file = open_replay(load(options.run).save_replay(options.out))
@@ -194,10 +194,10 @@ class VideoOptions:
 
 
 def video(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(VideoOptions, arguments, "covey video")
     run = load(options.run)
-    with writing((options.out or run.folder.media / "policy.mp4").parent):
+    with disk_errors((options.out or run.folder.media / "policy.mp4").parent):
         print(run.video(options.out, steps=options.steps, seed=options.seed))

@@ -30,9 +30,9 @@ changes.jsonl. The defaults shown are this run's values.
 
 
 def train(arguments: list[str]) -> None:
-    from covey.run.api import start
+    from covey.api import start
     from covey.run.config import config_type
-    from covey.run.progress import Reporter
+    from covey.run.console import Reporter
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
@@ -45,7 +45,7 @@ def train(arguments: list[str]) -> None:
 
 
 def evolve(arguments: list[str]) -> None:
-    from covey.run.job import ending_together
+    from covey.population.job import ending_together
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
@@ -56,11 +56,11 @@ def evolve(arguments: list[str]) -> None:
 
 
 def _evolve(name: str, arguments: list[str]) -> None:
-    from covey.population.evolve import PBT
-    from covey.run.api import start
+    from covey.api import start
+    from covey.population.job import process_group
+    from covey.population.pbt import PBT
     from covey.run.config import config_type, space_text
-    from covey.run.devices import crew_of
-    from covey.run.progress import Reporter
+    from covey.run.console import Reporter
 
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
@@ -69,8 +69,8 @@ def _evolve(name: str, arguments: list[str]) -> None:
     given = parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
     require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
     config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
-    crew = crew_of(job)
-    start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
+    group = process_group(job)
+    start(config, out, Reporter(quiet=group.index > 0), presets, group, cluster)
 
 
 def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
@@ -114,7 +114,7 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
 
 def _job(arguments: list[str]) -> tuple[Any, list[str]]:
     """The Place of this process in a job, if it is in one, and the arguments that remain."""
-    from covey.run.job import Place, plan
+    from covey.population.job import Place, plan
 
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
@@ -132,7 +132,7 @@ def _job(arguments: list[str]) -> tuple[Any, list[str]]:
 
 def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
     """The Ray cluster that the arguments name, and the arguments that remain."""
-    from covey.run.cluster import Cluster
+    from covey.islands.ray import Cluster
 
     address, arguments = take(arguments, "--ray-address")
     return Cluster(address or ""), arguments
@@ -145,7 +145,7 @@ def _environment(arguments: list[str]) -> dict[str, str]:
 
 
 def resume(arguments: list[str]) -> None:
-    from covey.run.job import ending_together
+    from covey.population.job import ending_together
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
@@ -155,15 +155,15 @@ def resume(arguments: list[str]) -> None:
 
 
 def _resume(path: str, arguments: list[str]) -> None:
-    from covey.run.api import load, resume
+    from covey.api import load, resume
+    from covey.population.job import process_group
     from covey.run.config import config_type
-    from covey.run.devices import crew_of
-    from covey.run.progress import Reporter
+    from covey.run.console import Reporter
 
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
-    crew = crew_of(job)
-    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)
+    group = process_group(job)
+    resume(Path(path), new, Reporter(quiet=group.index > 0), group, cluster)

@@ -28,11 +28,11 @@ class EnvEntry(NamedTuple):
 
 ENVS: dict[str, EnvEntry] = {}
 ADAPTERS: dict[str, str] = {
-    "gymnasium": "covey.envs.gymnasium",
-    "envpool": "covey.envs.envpool",
-    "brax": "covey.envs.brax",
-    "gymnax": "covey.envs.gymnax",
-    "playground": "covey.envs.playground",
+    "gymnasium": "covey.envs.host.gymnasium",
+    "envpool": "covey.envs.host.envpool",
+    "brax": "covey.envs.compiled.brax",
+    "gymnax": "covey.envs.compiled.gymnax",
+    "playground": "covey.envs.compiled.playground",
 }
 """Prefix -> the module that makes `prefix:NAME` with its functions `make(name)` and `names()`. It is imported when
 asked for; the first line of its docstring says what it is, and `pip install 'covey[prefix]'` installs its library."""

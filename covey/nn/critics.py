@@ -119,7 +119,9 @@ class Ensemble:
         """Q_j(s, a) of every critic, [number, ...]."""
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
-    def climbed(self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False) -> Array:
+    def actor_objective(
+        self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False
+    ) -> Array:
         """What the actor climbs: the critics' minimum or the first; with `combine mean` or a subset, the mean."""
         mean = self.critics.combine == "mean" or self.critics.subset > 0
         ensemble, statistics = state.online.ensemble, state.statistics
@@ -176,7 +178,7 @@ class Ensemble:
             metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)
         return state._replace(online=online, statistics=statistics, optimiser=optimiser), metrics
 
-    def follow(self, state: CriticState, tau: Scalar) -> CriticState:
+    def update_targets(self, state: CriticState, tau: Scalar) -> CriticState:
         """The target networks moved towards the critics."""
         return state._replace(target=polyak(state.target, state.online, tau)) if self.has_targets else state
 

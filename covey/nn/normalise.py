@@ -1,10 +1,11 @@
 """Running mean and variance of a stream of vectors, and how agents use them."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.types import Array, Scalar, Step
 
@@ -60,7 +61,7 @@ def normalise(stats: RunningStats, x: Array) -> Array:
     return jnp.clip((x - stats.mean.reshape(shape)) / deviation(stats).reshape(shape), -CLIP, CLIP)
 
 
-class Seen(NamedTuple):
+class Statistics(NamedTuple):
     """What an agent knows of its stream of data: a part of its state, so it is saved and copied with the policy."""
 
     observations: RunningStats
@@ -78,19 +79,21 @@ class Normalise:
     rewards: bool = False
     """Rewards over the running standard deviation of the discounted return."""
 
-    def init(self, obs_size: int) -> Seen:
-        return Seen(init_stats(obs_size), init_stats(1), jnp.zeros(()))
+    def init(self, obs_size: int) -> Statistics:
+        return Statistics(init_stats(obs_size), init_stats(1), jnp.zeros(()))
 
-    def observe(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
+    def observe(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
         """Fresh data [T, N]. Every record holds an observation of its own, so each is counted once, final ones too."""
         if self.observations:
             everything = jnp.ones(rollout.reward.shape)
-            seen = seen._replace(observations=update_stats(seen.observations, rollout.obs, everything))
+            statistics = statistics._replace(
+                observations=update_stats(statistics.observations, rollout.obs, everything)
+            )
         if self.rewards:
-            seen = self._follow_return(seen, rollout, discount)
-        return seen
+            statistics = self._follow_return(statistics, rollout, discount)
+        return statistics
 
-    def _follow_return(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
+    def _follow_return(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
         """G <- gamma G + r, from 0 in each episode. The first environment stands for all of them."""
 
         def follow(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -99,17 +102,29 @@ class Normalise:
             return running, running
 
         rows = (rollout.reward[:, 0], rollout.valid[:, 0])
-        running, returns = jax.lax.scan(follow, seen.running, rows)
-        return seen._replace(returns=update_stats(seen.returns, returns[:, None], rows[1]), running=running)
+        running, returns = jax.lax.scan(follow, statistics.running, rows)
+        return statistics._replace(returns=update_stats(statistics.returns, returns[:, None], rows[1]), running=running)
 
-    def obs(self, seen: Seen, obs: Array) -> Array:
-        return normalise(seen.observations, obs) if self.observations else obs
+    def obs(self, statistics: Statistics, obs: Array) -> Array:
+        return normalise(statistics.observations, obs) if self.observations else obs
 
-    def batch(self, seen: Seen, batch: Step, reward_scale: Scalar) -> Step:
+    def batch(self, statistics: Statistics, batch: Step, reward_scale: Scalar) -> Step:
         """A batch from replay as the losses want it."""
-        scale = reward_scale / deviation(seen.returns)[0] if self.rewards else reward_scale
+        scale = reward_scale / deviation(statistics.returns)[0] if self.rewards else reward_scale
         extras = batch.extras
         if "rewards" in extras:  # the parts of the reward, where it has several
             extras = extras | {"rewards": scale * extras["rewards"]}
-        obs, next_obs = self.obs(seen, batch.obs), self.obs(seen, batch.next_obs)
+        obs, next_obs = self.obs(statistics, batch.obs), self.obs(statistics, batch.next_obs)
         return batch._replace(obs=obs, next_obs=next_obs, reward=scale * batch.reward, extras=extras)
+
+
+def forget_episode(state: Any) -> Any:
+    """Returns an agent's state for a copy of it that acts in other environments: the running return starts at 0."""
+
+    def is_statistics(part: Any) -> bool:
+        return isinstance(part, Statistics)
+
+    def forget(part: Any) -> Any:
+        return part._replace(running=np.zeros_like(part.running)) if is_statistics(part) else part
+
+    return jax.tree.map(forget, state, is_leaf=is_statistics)

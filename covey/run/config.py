@@ -13,14 +13,15 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import require, unknown
-from covey.population.evolve import PBT
-from covey.population.space import Space, named
-from covey.population.space import parse as parse_range
-from covey.population.space import text as range_text
+from covey.hyper.names import by_name
+from covey.hyper.range import Space
+from covey.hyper.schedule import parse_schedule
+from covey.hyper.space import parse_range, range_text
+from covey.population.pbt import PBT
 from covey.run.limits import check_numbers
-from covey.run.replay_file import open_replay
 from covey.storage.config import CHANGES, DIGEST, read_config
-from covey.training.schedule import parse
+from covey.storage.folder import RunFolder
+from covey.storage.replay_file import open_replay
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
@@ -178,14 +179,14 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     def fitness(self) -> str:
         """What members are ranked by: `return`, or the name of a measure of skills."""
         asked = self.pbt.fitness if self.pbt else ""
-        return asked or ("information" if agents.entry(self.algorithm).skills else "return")
+        return asked or ("information" if agents.entry(self.algorithm).is_skill_agent else "return")
 
     def searched(self) -> Space:
         """The ranges of what is tuned: by `covey evolve` alone, and never a hyper-parameter that has a schedule."""
         if self.pbt is None:
             return {}
         entry, found = agents.entry(self.algorithm), {}
-        schedules, texts = named(self.schedules()), _flat(self.space)
+        schedules, texts = by_name(self.schedules()), _flat(self.space)
         for name, allowed in entry.space.items():
             flag, constant = f"--space.{name.replace('_', '-')}", schedules[name].kind == "constant"
             space = parse_range(flag, texts[name], allowed)
@@ -242,7 +243,7 @@ def _schedules(default: Any, texts: Any, steps: int, path: str) -> Any:
     for name, value in default._asdict().items():
         flag, text = f"{path}.{name.replace('_', '-')}", getattr(texts, name)
         nested = hasattr(value, "_asdict")
-        parts.append(_schedules(value, text, steps, flag) if nested else parse(flag, text, steps))
+        parts.append(_schedules(value, text, steps, flag) if nested else parse_schedule(flag, text, steps))
     return type(default)(*parts)
 
 
@@ -252,7 +253,7 @@ def _texts(texts: Any, steps: int, path: str = "--hyper") -> Any:
     for f in dataclasses.fields(texts):
         value, flag = getattr(texts, f.name), f"{path}.{f.name.replace('_', '-')}"
         nested = dataclasses.is_dataclass(value)
-        changes[f.name] = _texts(value, steps, flag) if nested else str(parse(flag, value, steps))
+        changes[f.name] = _texts(value, steps, flag) if nested else str(parse_schedule(flag, value, steps))
     return dataclasses.replace(texts, **changes)
 
 
@@ -395,3 +396,20 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
             default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."
         )
     return RunConfig(agent=agent, hyper=hyper, **data, **evolution).resolved()
+
+
+def read_run_config(folder: RunFolder) -> RunConfig[Any, Any]:
+    """Reads the configuration of a run folder; an error if it was altered."""
+    return as_config(folder.read_config(), folder.config)
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """The fields in which two configurations differ: name, old value, new value."""
+    found = []
+    for f in dataclasses.fields(old):
+        before, after, name = getattr(old, f.name), getattr(new, f.name), f"{path}{f.name}"
+        if dataclasses.is_dataclass(before) and type(before) is type(after):
+            found += differences(before, after, f"{name}.")
+        elif before != after:
+            found.append((name, before, after))
+    return found

@@ -10,25 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, envs
-from covey.agent import SkillAgent
+from covey.agents.skills.contract import SkillAgent
+from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import CoveyError, require, unknown
-from covey.population.crew import Alone, Crew
-from covey.population.evolve import PBT, first_hypers
-from covey.population.space import Space, renamed
-from covey.run.cache import hushed
+from covey.evaluation.evaluate import Episodes, evaluate
+from covey.evaluation.host import HostEvaluator
+from covey.evaluation.skills import measure
+from covey.hyper.range import Space
+from covey.hyper.schedule import hyper_at
+from covey.hyper.space import draw_hypers
+from covey.population.pbt import PBT
+from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
 from covey.run.limits import LARGEST, MOST_GENERATIONS, check_memory, training_needs
-from covey.run.replay_file import ReplayFile, open_replay
-from covey.training.acting import second_device
+from covey.storage.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop, choose_axis
-from covey.training.evaluate import Episodes, evaluate
 from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.precision import in_precision
-from covey.training.schedule import at, initial
-from covey.training.skills import measure
-from covey.training.spread import SPLIT, Axis, place
+from covey.training.sharding import SPLIT, Axis, place
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Key, Metrics
 
@@ -39,7 +40,6 @@ SKILL_EPISODES = 8
 """Episodes of each skill that stands for all, in the measures of skills."""
 STREAMS = 0x5EED_C0DE
 """Their root, far from the seeds that people choose."""
-ALONE = Alone()
 
 
 class Program(NamedTuple):
@@ -55,10 +55,12 @@ class Program(NamedTuple):
     logs: tuple[int, ...]
     generations: tuple[int, ...] = ()
     """Blocks after which the members are tuned."""
-    skills: SkillAgent[Any, Any, Any] | None = None
+    skill_agent: SkillAgent[Any, Any, Any] | None = None
     """The agent, if it learns skills."""
-    crew: Crew = ALONE
+    group: ProcessGroup = SINGLE_PROCESS
     """The processes that share the members: `loop` has this one's."""
+    host_evaluator: HostEvaluator | None = None
+    """Evaluates on host environments."""
 
     @property
     def block_steps(self) -> int:
@@ -87,7 +89,7 @@ class Program(NamedTuple):
     @property
     def members(self) -> range:
         """The numbers of this process's members."""
-        return self.crew.own(self.loop.members)
+        return self.group.local_members(self.loop.members)
 
     @property
     def space(self) -> Space:
@@ -100,8 +102,9 @@ class Program(NamedTuple):
 
     def init(self, say: Callable[[str], None]) -> Population:
         """The members before the first step: member i from the seed + i, with the data of --replay if it is given."""
-        with hushed():
-            population = self.loop.init(*self._seeds())
+        with silence_xla():
+            hypers = draw_hypers(self.space, self.config.seed, self.members)
+            population = self.loop.init(hypers, self.config.seed + self.members.start)
         if not self.config.replay:
             return population
         file = open_replay(Path(self.config.replay))
@@ -113,7 +116,7 @@ class Program(NamedTuple):
         )
         if file.environment != self.config.env:
             say(f"Note: these data are of {file.environment}, whose sizes fit, and this run is on {self.config.env}.")
-        with hushed():
+        with silence_xla():
             return self.loop.load(population, jnp.asarray(data))
 
     def loaded_rows(self, file: ReplayFile) -> int:
@@ -125,64 +128,47 @@ class Program(NamedTuple):
 
     def template(self) -> Population:
         """The shapes of the population, with nothing computed."""
-        return self.loop.template(*self._seeds())
+        return self.loop.template()
 
     def hyper_at(self, hyper: Any, step: int) -> Any:
         """The members' hyper-parameters [p] at a step: those with a schedule follow it."""
         loop = self.loop
-        now = at(hyper, loop.trainer.schedules, jnp.int32(step))
+        now = hyper_at(hyper, loop.trainer.schedules, jnp.int32(step))
         return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
 
     def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
         """Greedy episodes of every member, on the host."""
-        with hushed():
-            if isinstance(self.loop, HostLoop):
-                return self.loop.evaluate(agent_states, hypers, key, episodes)
+        with silence_xla():
+            if self.host_evaluator:
+                return self.host_evaluator(agent_states, hypers, key, episodes)
             how = self._how(hypers)
             return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes, *how))
 
-    def news(self) -> list[str]:
-        """What a user should know of the environments since the last time."""
-        return self.loop.take_news() if isinstance(self.loop, HostLoop) else []
-
-    def broken(self) -> dict[str, np.ndarray]:
-        """The episodes [P] that broke off since the last time, because a worker failed; nothing without workers."""
-        if not isinstance(self.loop, HostLoop) or not self.config.workers:
-            return {}
-        return {"train/broken": self.loop.take_broken()}
-
     def close(self) -> None:
-        """Ends what runs outside of JAX."""
-        if isinstance(self.loop, HostLoop):
-            self.loop.close()
+        """Closes environments and worker processes."""
+        self.loop.close()
+        if self.host_evaluator:
+            self.host_evaluator.close()
 
     def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
         """What every member's skills are worth, [P] each; nothing where there are none."""
-        with hushed():
+        with silence_xla():
             return jax.device_get(self.measured(agent_states, hypers))
 
     def measured(self, agent_states: Any, hypers: Any) -> Metrics:
         """The same on the device."""
-        if self.skills is None:
+        if self.skill_agent is None:
             return {}
         states, how = (agent_states, hypers), self._how(hypers)
-        return measure(self.skills, self.env, *states, self.stream(SKILLS), SKILL_EPISODES, *how)
+        return measure(self.skill_agent, self.env, *states, self.stream(SKILLS), SKILL_EPISODES, *how)
 
     def _how(self, hypers: Any) -> tuple[Axis, int]:
         """How members are mapped and spread: as in training, or a single policy alone."""
         own = len(jax.tree.leaves(hypers)[0]) == self.loop.members
         return (self.loop.axis, self.loop.devices) if own else ("vmap", 1)
 
-    def _seeds(self) -> tuple[Any, Key]:
-        """Hyper-parameters and keys of this process's members; member i has the seed + i."""
-        hyper = initial(self.loop.trainer.schedules)
-        hypers = jax.tree.map(lambda value: jnp.full(self.loop.members, value, jnp.float32), hyper)
-        drawn = first_hypers(self.space, self.config.seed, self.members)
-        hypers = renamed(hypers, {name: jnp.asarray(values) for name, values in drawn.items()})
-        return hypers, jax.vmap(jax.random.key)(self.config.seed + jnp.asarray(self.members))
 
-
-def build(config: RunConfig[Any, Any], crew: Crew = ALONE, trains: bool = True) -> Program:
+def build(config: RunConfig[Any, Any], group: ProcessGroup = SINGLE_PROCESS, trains: bool = True) -> Program:
     """The program of a resolved configuration, for one of the processes; an error where it can't be run.
 
     Without `trains` it is only for evaluation, which needs no memory for replay and batches.
@@ -191,12 +177,12 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE, trains: bool = True) 
     env: Any = envs.make(config.env)
     entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
     if on_host:
-        second_device()
-    members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
+        request_acting_device()
+    members = part(part(config.seeds, config.islands, "islands"), group.count, "processes")
     devices = 1 if on_host else _devices(config, members)
     shared = config.pbt is not None and config.pbt.replay == "share"
-    _check_places(config, on_host, devices, crew)
-    env = Described(env) if entry.skills else env  # type: ignore[arg-type]
+    _check_places(config, on_host, devices, group)
+    env = Described(env) if entry.is_skill_agent else env  # type: ignore[arg-type]
     made = entry.make(config.agent, env.spec)
     agent = in_precision(made, config.precision)
     trainer = make_trainer(
@@ -232,8 +218,9 @@ def build(config: RunConfig[Any, Any], crew: Crew = ALONE, trains: bool = True) 
         evaluations=_points(total, config.evaluations),
         logs=_points(total, config.evaluations * LOGS_PER_EVALUATION),
         generations=_generations(config, trainer.block_steps, warmup, total),
-        skills=made if entry.skills else None,
-        crew=crew,
+        skill_agent=made if entry.is_skill_agent else None,
+        group=group,
+        host_evaluator=HostEvaluator(agent, env, config.workers) if on_host else None,
     )
     if config.pbt:
         _check_fitness(program, config.pbt)
@@ -253,11 +240,11 @@ def _check_room(config: RunConfig[Any, Any], trainer: Trainer, members: int, dev
     )
 
 
-def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew: Crew) -> None:
+def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, group: ProcessGroup) -> None:
     """Raises a CoveyError where environments, members and their data can't be where the configuration wants them."""
     replay = config.pbt.replay if config.pbt else "keep"
     require(
-        not (on_host and agents.entry(config.algorithm).skills),
+        not (on_host and agents.entry(config.algorithm).is_skill_agent),
         f"{config.algorithm} learns skills in compiled environments only, and {config.env} runs on the host. Choose a "
         "compiled one (`covey envs` lists them), or another agent, such as sac.",
     )
@@ -267,11 +254,11 @@ def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew
         f"--devices {config.devices}: members whose environments run on the host, as {config.env} does, share one.",
     )
     require(
-        replay != "share" or devices * crew.count == 1,
+        replay != "share" or devices * group.count == 1,
         "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
     )
     require(
-        config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
+        config.islands == 1 or group.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
     )
     require(
         config.islands == 1 or replay == "keep",
@@ -296,7 +283,7 @@ def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, tot
 def _check_fitness(program: Program, pbt: PBT) -> None:
     """Raises a CoveyError where there is nothing by that name to rank members by."""
     name, measures = program.config.fitness, {"return"}
-    if program.skills and name != "return":
+    if program.skill_agent and name != "return":
         members = program.template().members
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), (members.agent, members.hyper))
         measures |= set(jax.eval_shape(program.measured, *one))

@@ -1,7 +1,9 @@
 """A run on disk, and what can be done with it."""
 
 import dataclasses
+import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,21 +12,20 @@ import jax
 import numpy as np
 
 from covey import agents, envs
+from covey.backend import silence_xla
 from covey.errors import CoveyError, require
-from covey.run.cache import hushed
-from covey.run.checkpoint import Store, not_finite, restore
+from covey.evaluation.evaluate import Episodes
+from covey.evaluation.policy import TrainedPolicy
+from covey.evaluation.rollout import GIF_FRAMES, Episode, record
+from covey.evaluation.stats import Interval, mean_interval
+from covey.plots.curves import plot_curves
+from covey.plots.episode import plot_episode
+from covey.plots.film import MP4_FRAMES, film_writer, write_gif
+from covey.plots.population import plot_fitness, plot_hypers, plot_lineage
 from covey.run.config import RunConfig
-from covey.run.folder import RunFolder
+from covey.run.console import Reporter
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
-from covey.run.lineage import read_lineage
-from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
-from covey.run.plots import plot_curves, plot_episode
-from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage
-from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
-from covey.run.replay_file import write_replay
-from covey.run.shards import BEST, REPLAY, WRITTEN
-from covey.run.sinks import finite, read_metrics
-from covey.run.skills import (
+from covey.run.plans import (
     Plan,
     Planning,
     can_plan,
@@ -35,12 +36,15 @@ from covey.run.skills import (
     planner,
     random_plans,
 )
-from covey.run.stats import Interval, mean_interval
-from covey.run.video import film_writer
-from covey.storage.atomic import UnreadableError
+from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
+from covey.storage.atomic import UnreadableError, replace_text
 from covey.storage.checkpoint import require_fields
-from covey.training.evaluate import Episodes
-from covey.training.policy import TrainedPolicy
+from covey.storage.folder import RunFolder
+from covey.storage.lineage import read_lineage
+from covey.storage.metrics import finite, read_metrics
+from covey.storage.replay_file import write_replay
+from covey.storage.shards import BEST, REPLAY, WRITTEN
+from covey.storage.store import Store, not_finite, restore
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         means = {"length": f"{np.mean(self.episodes.length):.0f}"}
-        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.marks.items()}
+        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.annotations.items()}
         found = "".join(f", mean {name} {value}" for name, value in means.items())
         skills = "".join(f"\n  {name:<18} {value:.3g}" for name, value in self.skills.items())
         return f"return {self.mean} over {self.episodes.returns.size} episodes{found}{skills}"
@@ -84,7 +88,7 @@ class Run:
     def policy(self, seed: int = 0) -> TrainedPolicy:
         """The best policy of the run, ready to act."""
         program = self.program
-        with hushed():
+        with silence_xla():
             return TrainedPolicy(program.agent, envs.make(self.config.env).spec, *self._best(program), seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
@@ -99,7 +103,7 @@ class Run:
         program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
-        if program.skills is not None and can_plan(program):
+        if program.skill_agent is not None and can_plan(program):
             plans = self.random_plans(seed=seed)
             skills["success"] = float(np.mean([all(plan.reached) for plan in plans]))
         return Evaluation(mean_interval(np.asarray(found.returns)), found, skills)
@@ -176,7 +180,7 @@ class Run:
 
     def plot(self, path: Path | None = None) -> Path:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
-        metric = "skills/information" if agents.entry(self.config.algorithm).skills else "eval/return"
+        metric = "skills/information" if agents.entry(self.config.algorithm).is_skill_agent else "eval/return"
         title = f"{self.config.algorithm} on {self.config.env}"
         return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
 
@@ -251,10 +255,33 @@ def summary(result: Evaluation) -> dict[str, Any]:
         "returns": [finite(x) for x in result.episodes.returns],
         "lengths": result.episodes.length.tolist(),
         "descriptors": [[finite(x) for x in each] for each in result.episodes.descriptor],
-        **{name: [finite(x) for x in values] for name, values in result.episodes.marks.items()},
+        **{name: [finite(x) for x in values] for name, values in result.episodes.annotations.items()},
         **({"skills": {name: finite(x) for name, x in result.skills.items()}} if result.skills else {}),
     }
 
 
 def _warn(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def finish(run: Run, program: Program, best_step: int, reporter: Reporter) -> None:
+    """The last words of a run: an evaluation on new start states, the curve, the animation."""
+    result = run.evaluate(program.config.episodes)
+    replace_text(run.folder.episodes.parent / "final.json", json.dumps(summary(result), indent=2) + "\n")
+    reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
+    reporter.say(f"learning curve: {_path_or_reason(run.plot)}")
+    reporter.say(f"one episode:    {run.plot_episode()}")
+    reporter.say(f"animation:      {_path_or_reason(run.animate)}")
+    if run.config.pbt:
+        reporter.say(f"population:     {_path_or_reason(lambda: ', '.join(map(str, run.plot_population())))}")
+    if program.skill_agent:
+        reporter.say(f"skills:         {run.plot_skills()}")
+    reporter.say(f"run folder:     {run.path}")
+
+
+def _path_or_reason(draw: Callable[[], Any]) -> str:
+    """Where a picture is, or why there is none: a run is not lost because nothing can be drawn."""
+    try:
+        return str(draw())
+    except CoveyError as error:
+        return f"none: {error}"

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.run.checkpoint import Store, Writer
-from covey.run.progress import Reporter
-from covey.run.signals import AGAIN, LISTENER, PATIENCE, signals_to
-from covey.trust import trusted
+from covey.plugins import trusted
+from covey.run.console import Reporter
+from covey.signals import AGAIN, LISTENER, PATIENCE, signals_to
+from covey.storage.store import Store, Writer
 
 
 def resume_command(path: Path) -> str:

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.hyper.schedule import initial_hyper
 from covey.replay import ReplayState
 from covey.training.member import Population, where
-from covey.training.schedule import initial
-from covey.training.spread import SPLIT, WHOLE, Axis, each, place, spread
-from covey.training.trainer import Trainer
+from covey.training.sharding import SPLIT, WHOLE, Axis, each, over_devices, place
+from covey.training.trainer import Trainer, initial_shapes, initial_values
 from covey.types import Array, Key
 
 LAYOUT = Population(SPLIT, ReplayState(SPLIT, WHOLE), WHOLE)  # type: ignore[arg-type]
@@ -32,17 +32,18 @@ class DeviceLoop:
     """
 
     trainer: Trainer
-    members: int
-    axis: Axis
+    members: int = 1
+    axis: Axis = "map"
     devices: int = 1
 
-    def init(self, hypers: Any, keys: Key) -> Population:
-        """New members from hyper-parameters [P] and keys [P]."""
-        return spread(self._init, self.devices, (SPLIT, SPLIT), LAYOUT)(hypers, keys)
+    def init(self, hypers: Any = None, seed: int | Key = 0) -> Population:
+        """Creates the members (see `Loop.init`)."""
+        hypers, keys = initial_values(self.trainer, self.members, hypers, seed)
+        return over_devices(self._init, self.devices, (SPLIT, SPLIT), LAYOUT)(hypers, keys)
 
-    def template(self, hypers: Any, keys: Key) -> Population:
-        """The shapes of a population, with nothing computed."""
-        return jax.eval_shape(self._init, hypers, keys)
+    def template(self) -> Population:
+        """Returns the shapes of a population. Computes nothing."""
+        return jax.eval_shape(self._init, *initial_shapes(self.trainer, self.members))
 
     def place(self, population: Population) -> Population:
         """A population whose arrays may lie anywhere, on its devices."""
@@ -50,27 +51,38 @@ class DeviceLoop:
 
     def load(self, population: Population, data: Array) -> Population:
         """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
-        return spread(self._load, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, data)
+        return over_devices(self._load, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, data)
 
-    def advance(self, population: Population, blocks: Array, warmup: bool) -> Population:
-        """The population `blocks` blocks later. The number is traced: one compilation serves every length."""
+    def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
+        """Trains for `blocks` blocks (see `Loop.advance`). One compilation serves every number."""
         run = partial(self._advance, warmup=warmup)
-        return spread(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, blocks)
+        return over_devices(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, jnp.int32(blocks))
 
     def restart(self, population: Population, failed: Any) -> Population:
         """Members that have failed [P] get new environments; their replay ends there, without what is not finite."""
         population = self.cleanse(population, failed)
-        return spread(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
+        return over_devices(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
 
     def cleanse(self, population: Population, chosen: Any) -> Population:
         """The replay of the chosen members [P] forgets what was not finite."""
-        return spread(self._cleanse, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
+        return over_devices(self._cleanse, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """The population with another agent as a member's and, if they are given, with other data [rows, N, width]."""
         chosen = np.arange(self.members) == member
-        own = spread(self._put, self.devices, (LAYOUT, SPLIT, WHOLE, WHOLE), LAYOUT)
+        own = over_devices(self._put, self.devices, (LAYOUT, SPLIT, WHOLE, WHOLE), LAYOUT)
         return own(population, chosen, agent, data)
+
+    def take_news(self) -> list[str]:
+        """Compiled environments send no messages."""
+        return []
+
+    def take_broken(self) -> dict[str, np.ndarray]:
+        """Compiled episodes never break off."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing runs outside of compiled programs."""
 
     @partial(jax.jit, static_argnames="self")
     def _init(self, hypers: Any, keys: Key) -> Population:
@@ -79,7 +91,7 @@ class DeviceLoop:
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _load(self, population: Population, data: Array) -> Population:
-        members = each(self.trainer.show, self.axis)(population.members, data)
+        members = each(self.trainer.observe_loaded, self.axis)(population.members, data)
         held = population.replay.data.at[:, : data.shape[1]].set(data)
         return population._replace(members=members, replay=ReplayState(held, jnp.int32(data.shape[1])))
 
@@ -167,7 +179,7 @@ def choose_axis(trainer: Trainer, members: int) -> Axis:
         return "map"
     if jax.local_devices()[0].platform != "cpu":
         return "vmap"
-    state = jax.eval_shape(trainer.agent.init, initial(trainer.schedules), jax.random.key(0))
+    state = jax.eval_shape(trainer.agent.init, initial_hyper(trainer.schedules), jax.random.key(0))
     # The smaller side of the largest matrix: the width of the hidden layers, whatever the ends of the networks are.
     widest = max(min(leaf.shape[-2:]) for leaf in jax.tree.leaves(state) if len(leaf.shape) >= 2)
     return "vmap" if widest <= SMALL_WIDTH else "map"

@@ -14,15 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.backend import acting_device
 from covey.envs.base import HostBatch, HostEnv
-from covey.training.acting import Acting, acting_device
 from covey.training.device import DeviceLoop
-from covey.training.evaluate import Episodes
-from covey.training.host_episodes import evaluate_host
+from covey.training.host_acting import Acting
 from covey.training.host_programs import TICKET, HostPrograms, Learner
 from covey.training.member import Population, where
-from covey.training.spread import Axis
-from covey.training.trainer import Rows, Trainer
+from covey.training.sharding import Axis
+from covey.training.trainer import Rows, Trainer, initial_shapes, initial_values
 from covey.types import Array, Key
 
 
@@ -36,13 +35,14 @@ class HostLoop:
     devices = 1
     """The learner's; acting has another."""
 
-    def __init__(self, trainer: Trainer, members: int, axis: Axis, overlap: bool = True, workers: int = 0) -> None:
+    def __init__(
+        self, trainer: Trainer, members: int = 1, axis: Axis = "map", overlap: bool = True, workers: int = 0
+    ) -> None:
         self.trainer, self.members, self.overlap, self.workers = trainer, members, overlap, workers
         self.axis: Axis = axis
         self.programs = HostPrograms(trainer, members, axis, overlap)
         self._broken, self._news = np.zeros(members), list[str]()
         self._batch: HostBatch | None = None
-        self._judges: tuple[int, HostBatch] | None = None
         self._left: np.ndarray | None = None
         self._cut = ""
 
@@ -50,13 +50,13 @@ class HostLoop:
     def env(self) -> HostEnv:
         return self.trainer.env
 
-    def init(self, hypers: Any, keys: Key) -> Population:
-        """New members from hyper-parameters [P] and keys [P]. Their environments start when they are first stepped."""
-        return self.programs.init(hypers, keys)
+    def init(self, hypers: Any = None, seed: int | Key = 0) -> Population:
+        """Creates the members (see `Loop.init`). Their environments start when they are first stepped."""
+        return self.programs.init(*initial_values(self.trainer, self.members, hypers, seed))
 
-    def template(self, hypers: Any, keys: Key) -> Population:
-        """The shapes of a population, with nothing computed."""
-        return jax.eval_shape(self.programs.init, hypers, keys)
+    def template(self) -> Population:
+        """Returns the shapes of a population. Computes nothing."""
+        return jax.eval_shape(self.programs.init, *initial_shapes(self.trainer, self.members))
 
     def place(self, population: Population) -> Population:
         """A population whose arrays may lie anywhere, on the learner's device."""
@@ -84,7 +84,7 @@ class HostLoop:
         """What does not touch environments is as in the compiled loop."""
         return DeviceLoop(self.trainer, self.members, self.axis)
 
-    def advance(self, population: Population, blocks: Array | int, warmup: bool) -> Population:
+    def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """The population `blocks` blocks later; all that was collected has been learned from, or is being."""
         world, blocks = population.members.world, int(blocks)
         learner = Learner(population.members._replace(world=()), population.replay)
@@ -178,36 +178,23 @@ class HostLoop:
         tickets[:, :TICKET] = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
         return tickets
 
-    def evaluate(self, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
-        """Greedy episodes of every member, in environments of their own that stay open for the next time."""
-        count = jax.tree.leaves(hypers)[0].shape[0] * episodes
-        if self._judges is None or self._judges[0] != count:
-            self._close_judges()
-            self._judges = count, self.env.open(count, min(self.workers, count))
-        limit = self.env.spec.episode_length
-        return evaluate_host(self.trainer.agent, self._judges[1], states, hypers, key, episodes, limit)
-
     def take_news(self) -> list[str]:
         """What a user should know, once."""
         news, self._news = self._news, []
         return news
 
-    def take_broken(self) -> np.ndarray:
-        """How many episodes [P] broke off since this was last asked, because a worker failed."""
+    def take_broken(self) -> dict[str, np.ndarray]:
+        """Returns the episodes [P] that broke off since the last call; empty without workers."""
+        if not self.workers:
+            return {}
         broken, self._broken = self._broken, np.zeros(self.members)
-        return broken
+        return {"train/broken": broken}
 
     def close(self) -> None:
         """Closes the environments; a later `advance` opens others, and sets them to where its population has them."""
-        self._close_judges()
         if self._batch is not None:
             self._batch.close()
             self._batch, self._left = None, None
-
-    def _close_judges(self) -> None:
-        if self._judges is not None:
-            self._judges[1].close()
-            self._judges = None
 
 
 def _joined(learner: Learner, world: Any, block: Array) -> Population:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from covey.agent import Decision
 from covey.replay import ReplayState
 from covey.training.member import Member, Population, new_tally, start_world
-from covey.training.spread import Axis
+from covey.training.sharding import Axis
 from covey.training.trainer import Rows, Trainer
 from covey.types import Array, Key
 

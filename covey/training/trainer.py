@@ -7,6 +7,7 @@ from the member's key and the block's number alone, so where a program is cut in
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -17,10 +18,11 @@ import jax.numpy as jnp
 
 from covey.agent import Agent, Decision
 from covey.envs.base import Env, HostEnv, check_env
-from covey.errors import require
+from covey.errors import require, unknown
+from covey.hyper.names import by_name, with_values
+from covey.hyper.schedule import as_schedules, hyper_at, initial_hyper
 from covey.replay import Record, Replay, ReplayState
 from covey.training.member import Member, Tally, World, new_tally, start_world, where
-from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
 REWARDS = "rewards"
@@ -100,9 +102,9 @@ class Trainer:
         key = jax.random.fold_in(jax.random.fold_in(member.key, RESTARTING), block)
         return member._replace(world=self._new_world(member.agent, member.hyper, key))
 
-    def show(self, member: Member, rows: Array) -> Member:
+    def observe_loaded(self, member: Member, rows: Array) -> Member:
         """The member after its agent has observed rows [T, N, width] of replay once, as if it had collected them."""
-        hyper = at(member.hyper, self.schedules, jnp.int32(0))
+        hyper = hyper_at(member.hyper, self.schedules, jnp.int32(0))
         records = self.replay.records(rows)
         memory = jax.tree.map(lambda x: x[0], member.world.memory)
         obs, key = member.world.obs[0], jax.random.fold_in(member.key, LOADING)
@@ -144,7 +146,7 @@ class Trainer:
 
     def hyper_at(self, hyper: Any, iteration: Array) -> Any:
         """A member's hyper-parameters at an iteration, counted from the run's first."""
-        return at(hyper, self.schedules, iteration * self.unroll * self.envs)
+        return hyper_at(hyper, self.schedules, iteration * self.unroll * self.envs)
 
     def learn(
         self,
@@ -275,7 +277,7 @@ def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tall
 def make_trainer(
     agent: Agent[Any, Any, Any],
     env: Env | HostEnv,
-    schedules: Any,
+    hyper: Any,
     *,
     envs: int = 1,
     updates_per_step: float = 1.0,
@@ -293,6 +295,7 @@ def make_trainer(
     )
     if not isinstance(env, HostEnv):
         check_env(env)
+    schedules = as_schedules(hyper)
     metrics, extras = _shapes(agent, env, schedules)
     spec, rows = env.spec, capacity // envs // unroll * unroll
     require(
@@ -320,7 +323,7 @@ def _shapes(
     """The names of the agent's metrics, one for each bin of a histogram, and the names and sizes of its extras."""
 
     def probe() -> tuple[Any, Any]:
-        key, hyper = jax.random.key(0), initial(schedules)
+        key, hyper = jax.random.key(0), initial_hyper(schedules)
         state = agent.init(hyper, key)
         obs = jnp.zeros(env.spec.obs_size)
         decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
@@ -337,3 +340,23 @@ def _shapes(
     metrics, extras = jax.eval_shape(probe)
     names = [f"{name}[{i}]" if x.shape else name for name, x in sorted(metrics.items()) for i in range(x.size)]
     return tuple(names), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))
+
+
+def initial_values(trainer: Trainer, members: int, hypers: Any, seed: int | Key) -> tuple[Any, Key]:
+    """Returns the hyper-parameters [P] and the random keys [P] that members are created from (see `Loop.init`)."""
+    full = jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), initial_hyper(trainer.schedules))
+    if isinstance(hypers, Mapping):
+        names = by_name(full)
+        for name in hypers:
+            if name not in names:
+                raise unknown("hyper-parameter", name, names)
+        full = with_values(full, {name: jnp.asarray(values, jnp.float32) for name, values in hypers.items()})
+    elif hypers is not None:
+        full = hypers
+    keys = jax.vmap(jax.random.key)(seed + jnp.arange(members)) if isinstance(seed, int) else seed
+    return full, keys
+
+
+def initial_shapes(trainer: Trainer, members: int) -> tuple[Any, Key]:
+    """Returns the shapes of `initial_values`."""
+    return jax.eval_shape(lambda: initial_values(trainer, members, None, 0))

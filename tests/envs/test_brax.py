@@ -10,12 +10,12 @@ import pytest
 
 from covey import envs
 from covey.cli import main
-from covey.envs import brax
-from covey.envs.brax import Brax
+from covey.envs.check import EPISODES, STEPS, check
+from covey.envs.compiled import brax
+from covey.envs.compiled.brax import Brax
 from covey.errors import CoveyError
-from covey.run.check import EPISODES, STEPS, check
-from covey.run.media import write_gif
-from covey.training.episode import probe
+from covey.evaluation.rollout import probe
+from covey.plots.film import write_gif
 from tests.runs import assert_same_run
 
 FEET = {
@@ -126,7 +126,7 @@ def test_a_run_and_its_resume(tmp_path, monkeypatch):
     page = tmp_path / "replay.html"
     assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "300"]) == 0
     assert "brax" in page.read_text()
-    monkeypatch.setattr("covey.run.api.finish", lambda *arguments: None)  # the pictures are not compared
+    monkeypatch.setattr("covey.api.finish", lambda *arguments: None)  # the pictures are not compared
     assert main([*train, "--steps", "320", "--evaluations", "1", "--out", str(tmp_path / "cut")]) == 0
     assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -143,4 +143,4 @@ def test_no_screen_no_error(monkeypatch, tmp_path):
     env = envs.make("brax:hopper")
     state = SimpleNamespace(q=np.zeros(6))
     with pytest.raises(CoveyError, match=r"MuJoCo can't draw here \(RuntimeError: no display\).*MUJOCO_GL"):
-        write_gif(tmp_path / "x.gif", env, SimpleNamespace(states=[state], marks={}))
+        write_gif(tmp_path / "x.gif", env, SimpleNamespace(states=[state], annotations={}))

@@ -8,9 +8,9 @@ import pytest
 
 from covey import envs
 from covey.cli import main
-from covey.envs.batch import LocalBatch
-from covey.envs.saving import load_env, save_env
-from covey.envs.workers import WorkerBatch
+from covey.envs.host.batch import LocalBatch
+from covey.envs.host.state import load_env, save_env
+from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError
 
 TASKS = "gymnasium:tests.host_tasks"
@@ -170,7 +170,7 @@ def test_options_that_do_not_fit_are_early_errors(arguments: list[str], message:
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.setattr("covey.envs.gymnasium.find_spec", lambda name: None)
+    monkeypatch.setattr("covey.envs.host.gymnasium.find_spec", lambda name: None)
 
     def fails(**_: object) -> None:
         raise ImportError("No module named 'mujoco'", name="mujoco")

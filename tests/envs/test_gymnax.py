@@ -7,9 +7,9 @@ import pytest
 
 from covey import envs
 from covey.envs.builtin.pendulum import Pendulum, PendulumState
+from covey.envs.check import check
 from covey.errors import CoveyError
-from covey.run.check import check
-from covey.training.episode import probe
+from covey.evaluation.rollout import probe
 
 pytest.importorskip("gymnax")
 

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from covey import envs
+from covey.envs.check import check
 from covey.errors import CoveyError
-from covey.run.check import check
 
 pytest.importorskip("mujoco_playground", reason="pip install --no-deps playground, as make does")
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import covey
 from covey.cli import main
-from covey.run.skills import arrivals
+from covey.run.plans import arrivals
 
 BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 WRONG_PLANS = [

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.population.evolve import Standing
 from covey.replay import Replay
 from covey.run.config import default_config
-from covey.run.evolving import Breeding
-from covey.run.files import Files
-from covey.run.folder import RunFolder
 from covey.run.program import Program, build
+from covey.run.tuning import Tuning
+from covey.storage.folder import RunFolder
+from covey.storage.metrics import Files
 from covey.training.member import Population
 from tests.runs import TINY
 from tests.tasks import SMALL, arrays
 
 
-def bred(
+def exchanged(
     fitness: list[float], failed: tuple[int, ...] = (), agent: Any = TINY["agent"], **pbt: Any
 ) -> tuple[Program, Population, Population]:
     """The program, and four members before and after a generation in which they have this fitness."""
@@ -29,13 +28,12 @@ def bred(
     if pbt.get("replay") == "share":
         options["devices"] = 1
     program = build(default_config("td3", **options).resolved())
-    population = program.loop.advance(program.init(print), np.int32(4), warmup=True)
+    population = program.loop.advance(program.init(print), 4, warmup=True)
     before = jax.device_get(arrays(population))
-    breeding = Breeding(program, program.config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, program.config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
     flags = np.isin(np.arange(4), failed)
-    standing = breeding.standing(population, np.array(fitness), np.array(fitness)[:, None], flags)
-    assert isinstance(standing, Standing)
-    after = breeding.breed(population, program.generations[0], standing, rescue=False)
+    ranking = tuning.rank(population, np.array(fitness), np.array(fitness)[:, None], flags)
+    after = tuning.exchange(population, program.generations[0], ranking, rescue=False)
     return program, before, jax.device_get(arrays(after))
 
 
@@ -54,7 +52,7 @@ def closed(program: Program, population: Population) -> np.ndarray:
 
 
 def test_losers_of_one_donor_copy_it_and_stay_apart():
-    _, before, after = bred([0.0, 9.0, 1.0, 5.0])
+    _, before, after = exchanged([0.0, 9.0, 1.0, 5.0])
     for loser in (0, 2):
         assert_row(after.members.agent, loser, before.members.agent, 1)
         ratio = after.members.hyper.actor_lr[loser] / before.members.hyper.actor_lr[1]
@@ -72,14 +70,14 @@ def test_losers_of_one_donor_copy_it_and_stay_apart():
 
 def test_a_clone_does_not_go_on_with_the_return_of_its_donors_episode():
     running = {"normalise": {"rewards": True}}
-    _, before, after = bred([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
-    donor, clone = before.members.agent.seen, after.members.agent.seen
+    _, before, after = exchanged([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
+    donor, clone = before.members.agent.statistics, after.members.agent.statistics
     assert donor.running[1] != 0 and clone.running.tolist() == [0, donor.running[1], 0, donor.running[3]]
     assert_row(clone.returns, 0, donor.returns, 1)
 
 
 def test_replay_is_copied_on_demand():
-    program, before, after = bred([0.0, 9.0, 1.0, 5.0], replay="copy")
+    program, before, after = exchanged([0.0, 9.0, 1.0, 5.0], replay="copy")
     expected = closed(program, before)[1]
     for loser in (0, 2):
         np.testing.assert_array_equal(after.replay.data[loser], expected)
@@ -87,7 +85,7 @@ def test_replay_is_copied_on_demand():
 
 
 def test_a_failed_member_begins_again():
-    program, before, after = bred([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
+    program, before, after = exchanged([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
     assert_row(after.members.agent, 2, before.members.agent, 1)
     assert_row(after.members.agent, 3, before.members.agent, 1)
     assert_row(after.members.agent, 0, before.members.agent, 0)
@@ -124,9 +122,9 @@ def test_where_a_shared_run_is_cut_into_chunks_does_not_matter():
     program = build(default_config("td3", **options).resolved())
 
     def run(*chunks: int) -> Any:
-        population = program.loop.advance(program.init(print), np.int32(4), warmup=True)
+        population = program.loop.advance(program.init(print), 4, warmup=True)
         for chunk in chunks:
-            population = program.loop.advance(population, np.int32(chunk), warmup=False)
+            population = program.loop.advance(population, chunk, warmup=False)
         return jax.device_get(arrays(population))
 
     whole, parts = run(3), run(1, 2)
@@ -139,10 +137,10 @@ def test_nested_hyper_parameters_are_bred():
     program = build(config)
     population = program.init(print)
     before = jax.device_get(arrays(population))
-    breeding = Breeding(program, config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
     zeros = np.zeros(4)
-    standing = breeding.standing(population, np.array([3.0, 2.0, 1.0, 0.0]), zeros[:, None], zeros > 0)
-    after = jax.device_get(arrays(breeding.breed(population, program.generations[0], standing, rescue=False)))
+    ranking = tuning.rank(population, np.array([3.0, 2.0, 1.0, 0.0]), zeros[:, None], zeros > 0)
+    after = jax.device_get(arrays(tuning.exchange(population, program.generations[0], ranking, rescue=False)))
     assert_row(after.members.agent, 3, before.members.agent, 0)
     new, old = after.members.hyper, before.members.hyper
     for mine, theirs in ((new.sac.tau, old.sac.tau), (new.dynamics_lr, old.dynamics_lr)):

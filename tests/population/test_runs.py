@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey import agents
 from covey.cli import main
-from covey.run.fit import Session
+from covey.run.session import Session
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows
 
 MEMBERS = {"members": 4, "population_axis": "map", "quiet": True}

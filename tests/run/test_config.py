@@ -7,7 +7,8 @@ import pytest
 
 import covey
 from covey import agents
-from covey.agent import Entry, Range
+from covey.agents import Entry
+from covey.hyper.range import Range
 from covey.nn.networks import Networks, Torso
 from covey.run.config import default_config, from_json, hyper_text, load_config, to_json
 

@@ -88,7 +88,7 @@ def test_a_policy_is_evaluated_where_its_training_would_not_fit(monkeypatch):
 def test_a_limit_of_the_process_counts():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))\n"
-        "from covey.run.memory import free_memory; print(free_memory())"
+        "from covey.run.limits import free_memory; print(free_memory())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) < 6 * GIB

@@ -9,7 +9,7 @@ import pytest
 import covey
 from covey import agents, envs
 from covey.cli import main
-from covey.envs import brax
+from covey.envs.compiled import brax
 from covey.run.config import default_config
 from covey.run.presets import PRESETS, describe, preset_config
 from covey.run.program import build

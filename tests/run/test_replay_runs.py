@@ -14,9 +14,9 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.builtin.point import Point
-from covey.run.fit import Session
-from covey.run.replay_file import open_replay
-from tests.run.test_errors import LIMITED
+from covey.run.session import Session
+from covey.storage.replay_file import open_replay
+from tests.cli.test_errors import LIMITED
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows, tiny
 
 NORMALISED = TINY["agent"] | {"normalise": {"observations": True}}
@@ -159,7 +159,7 @@ def test_a_run_stopped_before_its_first_checkpoint_loads_the_file_again(file, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._save_if_due", die)
+        patch.setattr("covey.run.session.Session._save_if_due", die)
         assert main(flags) == 130
     own.rename(tmp_path / "away")
     assert main(["resume", str(out)]) == 1

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file
 
 import covey
 from covey.cli import main
-from covey.run.checkpoint import Store
-from covey.run.fit import Session
+from covey.run.session import Session
+from covey.storage.store import Store
 from tests.runs import FLAGS, assert_same_run, last_arrays, rows, tiny
 
 
@@ -134,7 +134,7 @@ def test_a_change_survives_a_kill_before_the_next_checkpoint(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._train", die)
+        patch.setattr("covey.run.session.Session._train", die)
         assert main(["resume", str(out), "--steps", "2000", "--hyper.actor-lr", "1e-5"]) == 130
     assert main(["resume", str(out)]) == 0
     used = covey.load(out).metrics()["hyper/actor_lr"]
@@ -180,7 +180,7 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._train", die)
+        patch.setattr("covey.run.session.Session._train", die)
         assert main(["resume", str(out), *larger]) == 130
     assert newest(out) == old.config.steps
     same = load_file(covey.load(out).save_replay(tmp_path / "after.safetensors"))
@@ -210,7 +210,7 @@ def test_tensorboard_has_every_step_once_after_a_restart(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._save_if_due", die)
+        patch.setattr("covey.run.session.Session._save_if_due", die)
         assert main(["train", "td3", *FLAGS, "--out", str(out)]) == 130
     assert not list((out / "checkpoints").iterdir())
     tiny(out)

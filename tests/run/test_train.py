@@ -10,10 +10,10 @@ from PIL import Image
 import covey
 from covey.cli import main
 from covey.envs.builtin.point import Point
-from covey.run.checkpoint import Store
-from covey.run.plots import curve
+from covey.evaluation.stats import iqm, iqm_interval, mean_interval
+from covey.plots.curves import curve
 from covey.run.program import Program
-from covey.run.stats import iqm, iqm_interval, mean_interval
+from covey.storage.store import Store
 from tests.runs import FLAGS, TINY, rows, tiny
 
 

@@ -12,10 +12,10 @@ import pytest
 import covey
 from covey.cli import main
 from covey.errors import CoveyError
-from covey.run.checkpoint import Store
-from covey.run.config import default_config
-from covey.run.folder import RunFolder
-from covey.trust import import_trusted, module_of, trust
+from covey.plugins import import_trusted, module_of, trust
+from covey.run.config import default_config, to_json
+from covey.storage.folder import RunFolder
+from covey.storage.store import Store
 
 SPY = "import os, pathlib\npathlib.Path(os.environ['COVEY_TEST_MARK']).touch()\n"
 ENVIRONMENT = SPY + "import gymnasium\nfrom tests.host_tasks import Counted\nclass X(Counted): pass\n"
@@ -30,7 +30,7 @@ def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "evil.py").write_text(ENVIRONMENT)
     run = RunFolder(tmp_path / "gift")
-    run.create(default_config("td3", steps=2000).resolved())
+    run.create(to_json(default_config("td3", steps=2000).resolved()))
     (run.path / "evil.py").write_text(ENVIRONMENT)
     names(run, "gymnasium:evil:X")
     arrays = {"replay": np.zeros((1, 1, 1, 1), np.float32), "[1]": np.ones((), np.int32)}

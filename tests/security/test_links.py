@@ -9,13 +9,12 @@ import pytest
 
 from covey.cli import main
 from covey.errors import CoveyError
-from covey.run.checkpoint import Store
-from covey.run.config import default_config
-from covey.run.folder import RunFolder
-from covey.run.media import write_gif
-from covey.run.plots import plot_curves
-from covey.run.sinks import TensorBoard
-from covey.run.video import write_mp4
+from covey.plots.curves import plot_curves
+from covey.plots.film import write_gif, write_mp4
+from covey.run.config import default_config, to_json
+from covey.storage.folder import RunFolder
+from covey.storage.metrics import TensorBoard
+from covey.storage.store import Store
 
 TEXT = "precious\n" * 100
 
@@ -23,7 +22,7 @@ TEXT = "precious\n" * 100
 def made_run(path: Path) -> RunFolder:
     """A run folder with a curve, without training."""
     folder = RunFolder(path)
-    folder.create(default_config("td3", env="point", steps=1200, warmup=400).resolved())
+    folder.create(to_json(default_config("td3", env="point", steps=1200, warmup=400).resolved()))
     row = '{"step": %d, "wall": 0.0, "member": 0, "name": "eval/return", "value": 1.0}\n'
     folder.metrics.write_text("".join(row % step for step in range(3)))
     return folder
@@ -98,7 +97,7 @@ def test_a_film_replaces_the_link(run: RunFolder, name: str, write, monkeypatch)
 def test_text_files_replace_the_link(run: RunFolder):
     for name in ("config.json", "config.json.partial"):
         target = link(run, name)
-        run.write_config(default_config("td3", env="point").resolved())
+        run.write_config(to_json(default_config("td3", env="point").resolved()))
         assert target.read_text() == TEXT and not (run.path / "config.json").is_symlink()
 
 
@@ -131,8 +130,8 @@ def test_the_run_folder_itself_and_what_lies_around_it_may_be_links(run: RunFold
 
 def test_event_files_are_new_files(run: RunFolder, monkeypatch):
     """A link by the name that an event file would get is left alone."""
-    monkeypatch.setattr("covey.run.sinks.time.time", lambda: 1e9)
-    monkeypatch.setattr("covey.run.sinks.socket.gethostname", lambda: "host")
+    monkeypatch.setattr("covey.storage.metrics.time.time", lambda: 1e9)
+    monkeypatch.setattr("covey.storage.metrics.socket.gethostname", lambda: "host")
     target = link(run, f"tensorboard/events.out.tfevents.1000000000.host.{os.getpid()}.0")
     board = TensorBoard(run.tensorboard, range(1), 0)
     board.write(3, 0.0, {"a": np.zeros(1)})

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.run.checkpoint import Store, Writer
 from covey.storage.atomic import UnreadableError, replace_text
 from covey.storage.changes import Changes
 from covey.storage.jsonl import Jsonl, read_rows
+from covey.storage.store import Store, Writer
 from tests.faults import SHORT, Faulty
 
 FAULTS = [errno.EIO, errno.ENOSPC, errno.EACCES, SHORT]

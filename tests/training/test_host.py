@@ -17,7 +17,7 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
-from covey.run.checkpoint import restore, snapshot
+from covey.storage.store import restore, snapshot
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.trainer import Rows, Trainer
@@ -61,7 +61,7 @@ def test_strict_order_is_the_order_of_the_compiled_loop():
         dataclasses.replace(small_trainer("td3", CompiledDrift(), envs=2), iterations=ITERATIONS), 2, "map"
     )
     host = HostLoop(on_host, 2, "map", overlap=False)
-    ours, theirs = (loop.advance(population(loop), jnp.int32(4), warmup=False) for loop in (host, device))
+    ours, theirs = (loop.advance(population(loop), 4, warmup=False) for loop in (host, device))
     assert int(ours.block) == int(theirs.block) and int(ours.replay.written) == int(theirs.replay.written)
     np.testing.assert_allclose(ours.replay.data, theirs.replay.data, atol=1e-4)
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
@@ -179,7 +179,7 @@ def test_a_run_may_begin_with_data():
     state = loop.advance(loop.load(new, jnp.asarray(data)), 1, warmup=False)
     assert int(state.replay.written) == 60 + ITERATIONS
     np.testing.assert_array_equal(state.replay.data[:, :60], data)
-    assert float(state.members.agent.seen.observations.rows[0]) == 2 * (60 + ITERATIONS)
+    assert float(state.members.agent.statistics.observations.rows[0]) == 2 * (60 + ITERATIONS)
 
 
 class Logged(gymnasium.Wrapper):
@@ -259,7 +259,7 @@ def test_a_run_that_is_cut_off_ends_as_one_that_was_left_alone(tmp_path: Path, m
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("covey.run.fit.Session._check_finite", die)
+        patch.setattr("covey.run.session.Session._check_finite", die)
         covey.train("td3", out=tmp_path / "cut", quiet=True, checkpoint_minutes=0.0, **RUN)
     assert main(["resume", str(tmp_path / "cut")]) == 0
     out = capsys.readouterr().out

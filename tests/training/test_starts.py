@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -40,9 +39,9 @@ def test_episodes_begin_at_drawn_states_and_chunks_do_not_matter():
     trainer = small_trainer("td3", Dear(), envs=2)
     loop = DeviceLoop(trainer, 1, "map")
     one, two = (population(loop) for _ in range(2))
-    one = loop.advance(one, jnp.int32(3), warmup=False)
+    one = loop.advance(one, 3, warmup=False)
     for _ in range(3):
-        two = loop.advance(two, jnp.int32(1), warmup=False)
+        two = loop.advance(two, 1, warmup=False)
     assert_same(one, two)
     # Of the short episodes in a block of 100 rows, the starts are the few that were drawn, in turn.
     rows = np.asarray(one.replay.data)[0, : int(one.replay.written), 0]

@@ -83,7 +83,7 @@ def test_training_statistics_count_each_episode_once(stream):
 
 def test_the_normaliser_has_seen_every_record_once(stream):
     _, state, obs, *_ = stream
-    stats = state.members.agent.seen.observations
+    stats = state.members.agent.statistics.observations
     assert float(stats.rows[0]) == obs.shape[0] * obs.shape[1]
     np.testing.assert_allclose(stats.mean[0], obs.reshape(-1, 2).mean(0), rtol=1e-4)
 

@@ -1,0 +1,1 @@
+"""Skill discovery: agents that learn without reward, and a planner over their skills."""

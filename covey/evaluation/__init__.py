@@ -1,0 +1,1 @@
+"""Greedy rollouts, their statistics, and trained policies as functions."""
