@@ -23,6 +23,10 @@ class Entry(NamedTuple):
         summary: One line for `covey agents`.
         is_skill_agent: It makes a SkillAgent. Its environments append the descriptor and the return so far to the
             observation, and its newest policy counts as the best, because no reward ranks them.
+        fitness: The measure that a population is ranked by, unless the user names another.
+        curve: The metric of the learning curve.
+        progress: Measures of skills that the progress line shows.
+        make_planner: `make_planner(agent, planning)` returns a policy that reaches goals, if the agent can plan.
     """
 
     config: Any
@@ -31,6 +35,10 @@ class Entry(NamedTuple):
     make: Any
     summary: str
     is_skill_agent: bool = False
+    fitness: str = "return"
+    curve: str = "eval/return"
+    progress: tuple[str, ...] = ()
+    make_planner: Any = None
 
 
 REGISTRY: dict[str, Entry] = {
