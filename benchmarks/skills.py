@@ -19,9 +19,10 @@ import numpy as np
 import covey
 from covey.agents.skills.contract import Paths
 from covey.agents.skills.prior import coverage
-from covey.run.plans import Planning, can_plan, near, planner, random_plans
+from covey.run.plans import can_plan, goal_radius, make_planner, random_plans
+from covey.run.policy import SKILL_EPISODES, SKILLS, BestPolicy
 from covey.run.presets import preset_config
-from covey.run.program import SKILL_EPISODES, SKILLS, Program, build
+from covey.run.program import Program, build
 from covey.run.session import BEST, REPLAY
 from covey.storage.store import Store, restore
 from covey.types import Array, Key
@@ -50,15 +51,17 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 def measured(run: covey.Run) -> list[dict[str, float]]:
     """The measures of every seed's final policy, the cells of the untrained one, and the planner's success."""
     columns = {n.removeprefix("skills/"): c for n, c in run.metrics().items() if n.startswith("skills/")}
-    seeds = run.config.seeds
+    seeds = run.config.members
     found = [{name: column["value"][i - seeds] for name, column in columns.items()} for i in range(seeds)]
     program = build(run.config)
     members = final_members(run, program)
     for i, values in enumerate(found):
         values["untrained_cells"] = columns["cells"]["value"][i]
-        if can_plan(program):
+        if can_plan(program.policy):
             state, hyper = jax.tree.map(lambda x, i=i: x[i], (members.agent, members.hyper))
-            plans = random_plans(planner(program, Planning()), program, state, hyper, GOALS, near(program, None), 0)
+            planner = make_planner(program.policy, None)
+            best = BestPolicy(program.policy, state, hyper)
+            plans = random_plans(planner, best, GOALS, goal_radius(planner, None), 0)
             values["success"] = sum(all(plan.reached) for plan in plans) / GOALS
     return found
 
@@ -68,14 +71,15 @@ def untrained(algorithm: str, changes: dict[str, Any]) -> str:
     options = changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}
     program = build(preset_config(algorithm, env=ENV, **options).resolved())
     members = program.init(print).members
-    cells = program.measure(members.agent, members.hyper)["cells"]
+    cells = program.policy.measure(members.agent, members.hyper)["cells"]
     many = int(np.sum(cells > 60))
     return f"{np.mean(cells):.1f} cells on average, {np.min(cells):.0f} to {np.max(cells):.0f}, {many} more than 60"
 
 
 def straight(program: Program, turn: float) -> float:
     """Cells that eight straight ways at full speed cover, turned by an angle, from the starts of the measures."""
-    env, keys = program.env, jax.random.split(jax.random.split(program.stream(SKILLS))[0], SKILL_EPISODES)
+    env = program.policy.env
+    keys = jax.random.split(jax.random.split(program.policy.stream(SKILLS))[0], SKILL_EPISODES)
     angles = turn + jnp.arange(8) * jnp.pi / 4
     ways = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
     ways = ways / jnp.max(jnp.abs(ways), axis=1, keepdims=True)
@@ -96,7 +100,7 @@ def straight(program: Program, turn: float) -> float:
 def final_members(run: covey.Run, program: Program) -> Any:
     """All members as the last checkpoint holds them."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
-    template = program.template()
+    template = program.loop.template()
     kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
     return restore((template.members, template.replay.written, template.block), kept)[0]
 

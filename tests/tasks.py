@@ -115,7 +115,7 @@ class Breaks:
 
 
 def small_trainer(name: str, env: Any, **options: Any) -> Trainer:
-    from covey.run.config import from_json
+    from covey.run.config_text import from_json
 
     entry = agents.entry(name)
     env = Described(env) if entry.is_skill_agent else env

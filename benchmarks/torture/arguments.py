@@ -118,13 +118,13 @@ def _outcome(command: list[str]) -> tuple[str, str]:
 
 def _leave_out_training() -> None:
     """Stops a command where the training, or another long computation, would begin."""
-    import covey.api
+    import covey.launch
     from covey.run.run import Run
 
     def accepted(*_: Any, **__: Any) -> Any:
         raise SystemExit(0)
 
-    covey.api._fit = accepted
+    covey.launch._train = accepted
     for name in ("evaluate", "plot_skills", "plan", "random_plans", "video"):
         setattr(Run, name, accepted)
 

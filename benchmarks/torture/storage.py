@@ -84,7 +84,8 @@ def _guarded(work: Callable[[], None]) -> str:
 
 def _history(folder: Path, completed: list[str]) -> None:
     """Writes what a run writes, and reads it; `completed` is told of every part that a user could rely on."""
-    from covey.run.config import default_config, to_json
+    from covey.run.config import default_config
+    from covey.run.config_text import to_json
     from covey.storage.atomic import replace_output
     from covey.storage.folder import RunFolder, disk_errors
     from covey.storage.metrics import Files

@@ -1,4 +1,4 @@
-"""The verbs for a run that there is: judge it, draw it, steer it, film it, save its replay."""
+"""The commands for an existing run: eval, plot, skills, plan, lineage, replay, video."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from covey.errors import require
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Judges the best policy of a run on start states that training never saw."""
+    """Evaluates the best policy of a run, on start states that training never used."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -25,7 +25,6 @@ class EvalOptions:
 
 def eval(arguments: list[str]) -> None:
     from covey.api import load
-    from covey.run.run import summary
     from covey.storage.atomic import replace_text
     from covey.storage.folder import disk_errors
 
@@ -35,20 +34,20 @@ def eval(arguments: list[str]) -> None:
     file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
     print(f"{run.config.algorithm} on {run.config.env}: {result}")
     with disk_errors(run.path):
-        replace_text(file, json.dumps(summary(result), indent=2) + "\n")
+        replace_text(file, json.dumps(result.as_json(), indent=2) + "\n")
     print(f"per episode: {file}")
 
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Draws a metric of one or more runs over environment steps."""
+    """Plots a metric of one or more runs over environment steps."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders."""
     out: Path | None = None
     """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
     metric: str = "eval/return"
-    """The metric, as it is called in metrics.jsonl."""
+    """The metric, by its name in metrics.jsonl."""
 
 
 def plot(arguments: list[str]) -> None:
@@ -66,7 +65,7 @@ def plot(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class SkillsOptions:
-    """Draws where each skill of a run leads, and writes where each episode ended as CSV beside it."""
+    """Plots the trajectories of every skill of a run, and writes their ends as CSV."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -88,25 +87,25 @@ def skills(arguments: list[str]) -> None:
 
 
 def _plan_options() -> Any:
-    """The options of `covey plan`, of which the planner has some of its own."""
+    """Returns the options of `covey plan`. Imported late, because the planner imports jax."""
     from covey.agents.skills.planner import Planning
 
     @dataclass(frozen=True)
     class PlanOptions:
-        """Steers the skills of a DADS run from goal to goal, with no further training."""
+        """Reaches goals by planning over the skills of a DADS run, without further training."""
 
         run: tyro.conf.Positional[Path]
         """The run folder."""
         planning: Planning = field(default_factory=Planning)
-        """How far and how hard to think."""
+        """Planner settings."""
         goal: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
         """A goal in the descriptor's coordinates, such as 3,4; several are visited in turn in one episode."""
         random: int = 0
-        """Instead of --goal: so many episodes with a random goal each."""
+        """Instead of --goal: the number of episodes, each with a random goal."""
         radius: float | None = None
-        """How near a goal is reached; by default a twentieth of the width of the descriptor's limits."""
+        """Distance at which a goal counts as reached; by default 5 % of the width of the descriptor's limits."""
         steps: int = 0
-        """Steps of the episode; by default the environment's own number for each goal."""
+        """Steps of the episode; by default the environment's episode length for each goal."""
         seed: int = 0
         """Seed of the start state and of random goals."""
         out: Path | None = None
@@ -142,7 +141,7 @@ def plan(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class LineageOptions:
-    """Draws a population: who copied whom, where the hyper-parameters went, how fit the members were."""
+    """Plots a population: its lineage, its hyper-parameters and its fitness."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -159,7 +158,7 @@ def lineage(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
+    """Saves the replay of a run's newest checkpoint as a file for `covey train AGENT --replay FILE`."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -181,14 +180,14 @@ def replay(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """Films one episode of the best policy of a run."""
+    """Records an episode of the best policy of a run."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
     out: Path | None = None
-    """The file to write: .mp4, .gif, or .html of a Brax run; by default media/policy.mp4 of the run."""
+    """The file to write: .mp4, .gif, or .html for a Brax run; by default media/policy.mp4 of the run."""
     steps: int = 0
-    """Steps of the episode; by default as many as the environment's."""
+    """Steps of the episode; by default the environment's episode length."""
     seed: int = 0
     """Seed of the start state."""
 

@@ -20,7 +20,8 @@ from covey.errors import CoveyError, require
 from covey.islands.board import Board, Island, MemberReport
 from covey.islands.merge import merge, reached
 from covey.plugins import trust, trusted, use_current_folder
-from covey.run.config import RunConfig, read_run_config, to_json
+from covey.run.config import RunConfig, read_run_config
+from covey.run.config_text import to_json
 from covey.run.console import Reporter
 from covey.run.program import build, part
 from covey.run.session import Session
@@ -142,9 +143,9 @@ class Worker:
         )
         config = read_run_config(self.folder)
         use_cache()
-        use_cpu_devices(max(1, config.seeds // config.islands), config.devices, self.cores)
+        use_cpu_devices(max(1, config.members // config.islands), config.devices, self.cores)
         with self.folder.lock():
-            program = build(config, Island(self.number, config.seeds, _donors(config), self.client))
+            program = build(config, Island(self.number, config.members, _donors(config), self.client))
             self.session = Session(program, self.folder, Reporter(file=_Lines(self.client)))
             self.session.stopping.asked = self.stopping
             self.session.run()
@@ -281,7 +282,7 @@ class Driver:
     def _merge(self) -> None:
         """While the islands write: what is just being replaced is merged the next time."""
         try:
-            merge(self.folder, self.config.islands, self.config.seeds)
+            merge(self.folder, self.config.islands, self.config.members)
         except (OSError, CoveyError):
             return
 
@@ -297,7 +298,7 @@ def train_islands(config: RunConfig[Any, Any], folder: RunFolder, reporter: Repo
     try:
         Driver(connection.ray, config, folder, reporter, connection.plugins).run()
     finally:
-        merge(folder, config.islands, config.seeds)
+        merge(folder, config.islands, config.members)
 
 
 @contextmanager
@@ -313,7 +314,7 @@ def connected(config: RunConfig[Any, Any], cluster: Cluster, reporter: Reporter)
         yield None
         return
     config.check()
-    part(config.seeds, config.islands, "islands")
+    part(config.members, config.islands, "islands")
     ray = _ray(cluster.address)
     if ray.is_initialized():  # by whoever called us, who also ends it
         yield Connection(ray, trusted())
@@ -353,7 +354,7 @@ def _in_short(text: str) -> str:
 
 def _donors(config: RunConfig[Any, Any]) -> int:
     assert config.pbt
-    return config.pbt.donors(config.seeds)
+    return config.pbt.donors(config.members)
 
 
 def _ray(address: str) -> Any:

@@ -1,22 +1,21 @@
-"""The training loop: advance, log, evaluate, save. It is the only one; a single agent is a population of one."""
+"""The training loop of a run: advance, log, evaluate, tune, save. A single agent is a population of one."""
 
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey import agents
 from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
-from covey.evaluation.evaluate import Episodes
 from covey.evaluation.stats import mean_interval
 from covey.hyper.names import by_name
 from covey.hyper.schedule import initial_hyper
-from covey.population.pbt import Ranking
 from covey.run.console import Reporter
 from covey.run.limits import memory_errors
-from covey.run.program import EVALUATION, Program
+from covey.run.program import Program
 from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
@@ -27,14 +26,16 @@ from covey.storage.store import KEEP, Store, Writer, not_finite, restore, snapsh
 from covey.training.member import Population, new_tally
 from covey.training.sharding import SPLIT, place
 
+if TYPE_CHECKING:
+    from covey.evaluation.evaluate import Episodes
+    from covey.population.pbt import Ranking
+
 CHUNK_SECONDS = 1.0
-"""Wall time of a chunk, about: how often the bar moves and Ctrl-C is heard."""
-SHOWN_MEASURES = ("information", "accuracy", "explained_10")
-"""What of skills stands in the progress line."""
+"""Approximate wall time of a chunk: how often the progress bar moves and signals are answered."""
 
 
 class Best(NamedTuple):
-    """The best policy so far: its evaluation, its step, and its arrays."""
+    """The best policy so far: its fitness, its step, and its arrays."""
 
     value: float
     step: int
@@ -42,35 +43,41 @@ class Best(NamedTuple):
 
 
 class Session:
-    """One process's work on a run, from a fresh start or a checkpoint to the end or an interruption."""
+    """One process's training of a run, from its start or a checkpoint to its end or an interruption."""
 
     def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
-        self.program, self.folder, self.reporter, self.group = program, folder, reporter, program.group
-        # One more in a job: while a process writes its second newest, another may have its newest already.
+        self.program = program
+        self.folder = folder
+        self.reporter = reporter
+        self.group = program.group
+        self.entry = agents.entry(program.config.algorithm)
+        # One more in a job: another process may have written its newest checkpoint already.
         keep = KEEP if program.group.count == 1 else KEEP + 1
         self.states = Store(folder.shard(program.group.index), "step", keep)
         self.bests = Store(folder.checkpoints, "best", keep=1)
         self.writer = Writer(60.0 * program.config.checkpoint_minutes)
-        self.wall_before, self.best, self.saved_block = 0.0, Best(-np.inf, -1, {}), -1
+        self.wall_before = 0.0
+        self.best = Best(-np.inf, -1, {})
+        self.saved_block = -1
         self.started = time.monotonic()
         self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.group.count > 1)
 
     @property
     def wall(self) -> float:
-        """Seconds of training, this process's and those before it."""
+        """Seconds of training, including earlier sessions."""
         return self.wall_before + time.monotonic() - self.started
 
     @property
     def reported_members(self) -> range:
-        """The numbers of the members that this process tells of."""
-        return self.group.reported_members(self.program.loop.members)
+        """The indices of the members that this process reports."""
+        return self.program.reported_members
 
     @property
     def step(self) -> int:
         return self.block * self.program.block_steps
 
     def run(self) -> Best:
-        """Trains to the end. Raises KeyboardInterrupt if asked to stop, after saving."""
+        """Trains to the end. Raises Stopped if asked to stop, after saving."""
         with disk_errors(self.folder.path), memory_errors():
             self._begin()
             self._compile()
@@ -85,7 +92,7 @@ class Session:
         return self.best
 
     def _begin(self) -> None:
-        """A population at the first step, or that of the newest intact checkpoint."""
+        """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
         if found is None:
             self.population, info = self.program.init(self.reporter.say), {}
@@ -94,7 +101,7 @@ class Session:
             require_fields(info, "step", "wall", "best", "files")
             self.population = self._restored(arrays, info)
             self.wall_before = info["wall"]
-            self.reporter.say(f"Going on from step {info['step']:,}.")
+            self.reporter.say(f"Resuming from step {info['step']:,}.")
         self.block = self.saved_block = int(self.population.block)
         self.states.remove_after(self.step)
         writes = self.group.index == 0
@@ -107,27 +114,28 @@ class Session:
         self.ranking: Ranking | None = None
 
     def _compile(self) -> None:
-        """Compiles every program before the clock that shows the speed starts: a chunk of no blocks changes nothing."""
+        """Compiles every program before speed is measured, with chunks of no blocks, which change nothing."""
         if self.block < self.program.warmup:
             with self.reporter.busy("Compiling the warm-up"), silence_xla():
                 self._advance(0, warmup=True)
         with self.reporter.busy("Compiling the training"), silence_xla():
             self._advance(0, warmup=False)
         with self.reporter.busy("Compiling the evaluation"):
-            found, measured = self._episodes(), self._measures()
+            found, measured = self._evaluate()
         if self.block == 0:
-            self._evaluated(found, measured, 0.0)
+            self._record(found, measured, 0.0)
         if self.tuning:
-            ranking = self._standing(found, measured)  # which others may hear of, also where a run goes on
+            ranking = self._rank(found, measured)  # also publishes it to other islands, so it is needed on resume too
             if self.block == 0:
                 self.tuning.start(ranking)
 
     def _train(self) -> None:
-        blocks, seconds, since_evaluation = 1, 0.0, (self.block, time.monotonic())
+        blocks = 1
+        since_evaluation = (self.block, time.monotonic())
         self._stop_if_asked()
         while self.block < self.program.total:
             warm = self.block < self.program.warmup
-            stop = min(s for s in (*self.program.moments, self.program.warmup) if s > self.block)
+            stop = min(s for s in (*self.program.log_blocks, self.program.warmup) if s > self.block)
             count = min(blocks, stop - self.block)
             start = time.monotonic()
             self._advance(count, warm)
@@ -137,21 +145,21 @@ class Session:
             rate = len(self.reported_members) / seconds
             updates = 0 if warm else self.program.updates_per_block
             self.reporter.update(self.step, rate * self.program.block_steps, rate * updates)
-            if self.block in self.program.moments:
+            if self.block in self.program.log_blocks:
                 failed = self._log()
-                judged = self.block in self.program.judged
-                fallen = self.group.any_process(bool(failed.any()))
-                if judged or fallen:
+                due = self.block in self.program.eval_blocks
+                any_failed = self.group.any_process(bool(failed.any()))
+                if due or any_failed:
                     done, when = since_evaluation
                     speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
-                    self._judge(judged, fallen, failed, speed * len(self.reported_members))
+                    self._evaluate_and_tune(due, failed, any_failed, speed * len(self.reported_members))
                     since_evaluation = (self.block, time.monotonic())
-            if self.group.count == 1 or self.block in self.program.moments:
+            if self.group.count == 1 or self.block in self.program.log_blocks:
                 self._save_if_due()
         self._save()
         self.writer.finish()
-        if self.tuning:  # after the last checkpoint, so that a run that goes on longer forgets its end
-            self.tuning.end(self.block, self.ranking or self._standing(self._episodes(), self._measures()))
+        if self.tuning:  # after the last checkpoint, so that a run that is extended drops these rows
+            self.tuning.end(self.block, self.ranking or self._rank(*self._evaluate()))
         self.files.finish(self.step)
 
     def _advance(self, blocks: int, warmup: bool) -> None:
@@ -162,9 +170,9 @@ class Session:
             self.reporter.say(text)
 
     def _check_finite(self) -> None:
-        """Stops at the first quantity that was not finite, and keeps the checkpoints from before it.
+        """Stops at the first quantity that was not finite, and keeps the earlier checkpoints.
 
-        Where members are tuned, one that fails is replaced instead.
+        In a population, a member that fails is replaced instead.
         """
         if self.tuning:
             return
@@ -177,8 +185,8 @@ class Session:
                 raise CoveyError(
                     f"The {trainer.quantities[quantity]} of member {member} was not finite (NaN or infinite) at "
                     f"environment step {step:,}. Training stopped there. {self._kept()} If it is an observation or a "
-                    f"reward, the environment {self.program.config.env!r} made it; if it is a loss, training "
-                    "diverged: lower the learning rates or --hyper.reward-scale."
+                    f"reward, the environment {self.program.config.env!r} produced it; if it is a loss, training "
+                    "diverged: lower the learning rates or `hyper.reward_scale`."
                 )
 
     def _kept(self) -> str:
@@ -186,8 +194,9 @@ class Session:
         return f"The checkpoint of step {steps[-1]:,} is kept." if steps else "No checkpoint had been written yet."
 
     def _log(self) -> np.ndarray:
-        """Writes down the means since the last log; the sums start again. Returns who has failed since, [p]."""
-        members, trainer = self.population.members, self.program.loop.trainer
+        """Logs the means since the last log and resets the sums. Returns the members that failed since, [p]."""
+        members = self.population.members
+        trainer = self.program.loop.trainer
         hyper = by_name(jax.device_get(self._hyper()))
         own = jax.device_get(members.tally)
         tally, hyper, broken = self.group.gather((own, hyper, self.program.loop.take_broken()))
@@ -209,47 +218,49 @@ class Session:
         return own.fault[:, 0] >= 0
 
     def _hyper(self) -> Any:
-        """The members' hyper-parameters [p] at this step, those with a schedule too."""
+        """Returns the members' hyper-parameters [p] at this step."""
         return self.program.hyper_at(self.population.members.hyper, self.step)
 
-    def _episodes(self) -> Episodes:
-        agent, episodes = self.population.members.agent, self.program.config.episodes
-        return self.program.evaluate(agent, self._hyper(), self.program.stream(EVALUATION), episodes)
+    def _evaluate(self) -> tuple["Episodes", dict[str, np.ndarray]]:
+        return self.program.evaluate(self.population, self.step)
 
-    def _measures(self) -> dict[str, np.ndarray]:
-        return self.program.measure(self.population.members.agent, self._hyper())
-
-    def _judge(self, judged: bool, fallen: bool, failed: np.ndarray, speed: float) -> None:
-        """Evaluates, keeps the best policy, and tunes the members where it is time or one has failed."""
-        found, measured = self._episodes(), self._measures()
-        if judged:
-            self._evaluated(found, measured, speed)
+    def _evaluate_and_tune(self, due: bool, failed: np.ndarray, any_failed: bool, speed: float) -> None:
+        """Evaluates, keeps the best policy, and tunes the members at a generation or if one has failed."""
+        found, measured = self._evaluate()
+        if due:
+            self._record(found, measured, speed)
         if not self.tuning:
             return
-        self.ranking = self._standing(found, measured, failed)
-        if self.block < self.program.total and (self.block in self.program.generations or fallen):
-            rescue = self.block not in self.program.generations
-            self.population = self.tuning.exchange(self.population, self.block, self.ranking, rescue)
+        self.ranking = self._rank(found, measured, failed)
+        is_generation = self.block in self.program.generations
+        if self.block < self.program.total and (is_generation or any_failed):
+            self.population = self.tuning.exchange(self.population, self.block, self.ranking, rescue=not is_generation)
 
-    def _standing(self, found: Episodes, measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> Ranking:
+    def _rank(self, found: "Episodes", measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> "Ranking":
         assert self.tuning
-        fitness = (
-            np.mean(found.returns, axis=1)
-            if self.program.config.fitness == "return"
-            else measured[self.program.config.fitness]
-        )
+        name = self.program.config.fitness
+        fitness = np.mean(found.returns, axis=1) if name == "return" else measured[name]
         failed = np.zeros(len(fitness), bool) if failed is None else failed
         return self.tuning.rank(self.population, fitness, np.asarray(found.returns), failed)
 
-    def _evaluated(self, found: Episodes, measured: dict[str, np.ndarray], speed: float) -> None:
-        """Writes an evaluation down, and keeps the best policy."""
-        found, skills = self.group.gather((found, measured))
+    def _record(self, found: "Episodes", measured: dict[str, np.ndarray], speed: float) -> None:
+        """Logs an evaluation, and keeps the best policy."""
+        found, measured = self.group.gather((found, measured))
         intervals = np.array([mean_interval(returns) for returns in found.returns])
+        self._write_evaluation(found, measured, intervals)
+        name = self.program.config.fitness
+        fitness = measured[name] if self.tuning and name != "return" else intervals[:, 0]
+        self._keep_best(fitness)
+        shown = {name: np.mean(x) for name, x in found.annotations.items()}
+        shown |= {name: np.mean(measured[name]) for name in self.entry.progress if name in measured}
+        texts = (f"{name} {value:.2f}" for name, value in shown.items())
+        self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *texts), speed)
+
+    def _write_evaluation(self, found: "Episodes", measured: dict[str, np.ndarray], intervals: np.ndarray) -> None:
         names = ("eval/return", "eval/return_low", "eval/return_high")
-        annotations = {name: np.mean(x, axis=1) for name, x in found.annotations.items()}
-        means = {"length": np.mean(found.length, axis=1)} | annotations
-        values = dict(zip(names, intervals.T, strict=True)) | {f"eval/{name}": x for name, x in means.items()}
-        values |= {f"skills/{name}": x for name, x in skills.items()}
+        values = dict(zip(names, intervals.T, strict=True)) | {"eval/length": np.mean(found.length, axis=1)}
+        values |= {f"eval/{name}": np.mean(x, axis=1) for name, x in found.annotations.items()}
+        values |= {f"skills/{name}": x for name, x in measured.items()}
         self.files.write(self.step, self.wall, values)
         for member, episode in np.ndindex(found.returns.shape):
             self.files.row(
@@ -263,25 +274,21 @@ class Session:
                 **{name: finite(x[member, episode]) for name, x in found.annotations.items()},
             )
         self.files.flush()
-        returns = intervals[:, 0]
-        fitness = (
-            skills[self.program.config.fitness] if self.tuning and self.program.config.fitness != "return" else returns
-        )
+
+    def _keep_best(self, fitness: np.ndarray) -> None:
+        """Keeps the policy of the fittest member [P] if it is the best so far; of skills, always the newest."""
         top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
-        better = fitness[top] > self.best.value or bool(self.program.skill_agent)
-        if np.isfinite(fitness[top]) and better:
-            arrays = snapshot(
-                self.group.fetch((self.population.members.agent, self._hyper()), [self.reported_members[top]])
-            )
-            arrays = {name: np.asarray(x[0]) for name, x in arrays.items()}
-            if not not_finite(arrays):
-                self.best = Best(float(fitness[top]), self.step, arrays)
-        shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
-        said = (f"{name} {np.mean(x):.2f}" for name, x in (annotations | shares).items())
-        self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *said), speed)
+        better = fitness[top] > self.best.value or self.entry.is_skill_agent
+        if not (np.isfinite(fitness[top]) and better):
+            return
+        policies = (self.population.members.agent, self._hyper())
+        arrays = snapshot(self.group.fetch(policies, [self.reported_members[top]]))
+        arrays = {name: np.asarray(x[0]) for name, x in arrays.items()}
+        if not not_finite(arrays):
+            self.best = Best(float(fitness[top]), self.step, arrays)
 
     def _figures(self, returns: np.ndarray, fitness: np.ndarray) -> tuple[str, ...]:
-        """The numbers of an evaluation that a person sees first."""
+        """Returns the most important numbers of an evaluation, for the progress line."""
         if not self.tuning:
             shown = mean_interval(returns[0] if len(returns) == 1 else np.mean(returns, axis=1))
             return f"return {shown}", f"best {self.best.value:.1f}"
@@ -308,17 +315,20 @@ class Session:
         return int(self.population.replay.written)
 
     def _save(self) -> None:
-        """Takes a snapshot now, and writes it in the background."""
+        """Takes a snapshot, and writes it in the background."""
         if self.saved_block == self.block:
             return
-        since, population, best, step = time.monotonic(), self.population, self.best, self.step
+        since = time.monotonic()
+        population = self.population
+        best = self.best
+        step = self.step
         arrays = snapshot((population.members, population.replay.written, population.block))
-        # The agent alone: an environment may well keep an infinity in its state.
+        # Only the agent is checked: an environment may keep an infinity in its state.
         faulty = not_finite(arrays, "[0].agent")
         require(
             not faulty or self.tuning is not None,
             f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
-            f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
+            f"training diverged. {self._kept()} Lower the learning rates or `hyper.reward_scale`.",
         )
         filled = min(self._rows(), population.replay.data.shape[1])
         arrays[REPLAY] = np.array(np.asarray(population.replay.data)[:, :filled])
@@ -344,7 +354,7 @@ class Session:
         self.saved_block = self.block
 
     def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> Population:
-        template = self.program.template()
+        template = self.program.loop.template()
         if info["best"]:
             best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
             self.best = Best(**info["best"], arrays=best)

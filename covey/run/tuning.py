@@ -50,16 +50,12 @@ class Tuning:
             group=program.group,
         )
         self._write(number, block, ranking, successors, changed=rescue)
-        copies = [(m, successors[m].parent) for m in self._reported if successors[m].parent != m]
+        copies = [(m, successors[m].parent) for m in self.program.reported_members if successors[m].parent != m]
         if copies:
             member, parent = copies[-1]
             more = f" (and {len(copies) - 1} more)" if len(copies) > 1 else ""
             self.last_exchange = f"{member} copied {parent}{more} at {block * program.block_steps:,}"
         return population
-
-    @property
-    def _reported(self) -> range:
-        return self.program.group.reported_members(self.program.loop.members)
 
     def _number(self, block: int) -> int:
         return sum(b <= block for b in self.program.generations)
@@ -68,7 +64,7 @@ class Tuning:
         self, number: int, block: int, ranking: Ranking, successors: list[Successor], changed: bool = False
     ) -> None:
         """Writes a line for each member; with `changed`, only for those that were replaced."""
-        for member in self._reported:
+        for member in self.program.reported_members:
             successor = successors[member]
             if changed and successor.parent == member:
                 continue

@@ -8,7 +8,8 @@ import pytest
 
 import covey
 from covey.cli import VERBS, main
-from covey.run.config import default_config, to_json
+from covey.run.config import default_config
+from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
 
 WITH_ARGUMENTS = {

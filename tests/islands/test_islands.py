@@ -15,7 +15,8 @@ from covey.islands.merge import merge
 from covey.islands.ray import share
 from covey.population.pbt import PBT, Ranking, generation
 from covey.population.processes import MemberLostError, pack
-from covey.run.config import default_config, to_json
+from covey.run.config import default_config
+from covey.run.config_text import to_json
 from covey.run.console import Reporter
 from covey.run.program import build
 from covey.run.session import Session

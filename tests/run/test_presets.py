@@ -11,9 +11,8 @@ from covey import agents, envs
 from covey.cli import main
 from covey.envs.compiled import brax
 from covey.run.config import default_config
-from covey.run.presets import PRESETS, describe, preset_config
+from covey.run.presets import PRESETS, PUBLISHED, describe, preset_config
 from covey.run.program import build
-from covey.run.published import PUBLISHED
 from tests.runs import FLAGS
 
 KNOWN = {env for _, env in PUBLISHED} | set(envs.ENVS) | {f"brax:{name}" for name in brax.names()}

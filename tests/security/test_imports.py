@@ -13,7 +13,8 @@ import covey
 from covey.cli import main
 from covey.errors import CoveyError
 from covey.plugins import import_trusted, module_of, trust
-from covey.run.config import default_config, to_json
+from covey.run.config import default_config
+from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
 from covey.storage.store import Store
 

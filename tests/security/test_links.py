@@ -11,7 +11,8 @@ from covey.cli import main
 from covey.errors import CoveyError
 from covey.plots.curves import plot_curves
 from covey.plots.film import write_gif, write_mp4
-from covey.run.config import default_config, to_json
+from covey.run.config import default_config
+from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
 from covey.storage.metrics import TensorBoard
 from covey.storage.store import Store

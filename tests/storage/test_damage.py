@@ -23,7 +23,8 @@ from covey.errors import CoveyError
 from covey.islands.merge import merge
 from covey.plots.curves import curve
 from covey.replay import Replay
-from covey.run.config import default_config, read_run_config, to_json
+from covey.run.config import default_config, read_run_config
+from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
 from covey.storage.lineage import read_lineage
 from covey.storage.metrics import Files, read_metrics

@@ -1,0 +1,53 @@
+"""The best policy of a run, read from its checkpoints."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from covey.errors import CoveyError, require
+from covey.storage.atomic import UnreadableError
+from covey.storage.checkpoint import require_fields
+from covey.storage.folder import RunFolder
+from covey.storage.shards import BEST, REPLAY, WRITTEN
+from covey.storage.store import Store
+
+
+def require_checkpoint(folder: RunFolder, *stores: Store) -> None:
+    """Raises an error if a run has no checkpoint yet."""
+    require(
+        any(store.steps() for store in stores),
+        f"{folder.path} has no checkpoint yet. Wait for its first one, or resume it with `covey resume {folder.path}`.",
+    )
+
+
+def read_best(folder: RunFolder) -> dict[str, np.ndarray]:
+    """Reads the best checkpoint or, if it is damaged or being replaced, the copy in the newest training checkpoint."""
+    best = Store(folder.checkpoints, "best")
+    states = Store(folder.checkpoints, "step")
+    require_checkpoint(folder, best, states)
+    try:
+        return best.read_newest(warn, set_aside=False)[0]
+    except UnreadableError:
+        raise
+    except CoveyError:
+        arrays, info = states.read_newest(warn, set_aside=False)
+    require_fields(info, "best")
+    require(bool(info["best"]), f"No evaluation of {folder.path} was finite, so it has no best policy.")
+    return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
+
+
+def read_replay(folder: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Reads the newest intact checkpoint, which must hold a replay."""
+    states = Store(folder.checkpoints, "step")
+    require_checkpoint(folder, states)
+    arrays, info = states.read_newest(warn, set_aside=False)
+    require_fields(info, "step")
+    missing = {REPLAY, WRITTEN} - arrays.keys()
+    require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
+    return arrays, info
+
+
+def warn(text: str) -> None:
+    """Prints a warning."""
+    print(text, file=sys.stderr)
