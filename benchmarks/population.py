@@ -27,7 +27,7 @@ EPISODES = 50
 def final(run: covey.Run) -> list[float]:
     """The members' returns at the last evaluation."""
     column = run.metrics()["eval/return"]
-    return column["value"][-run.config.seeds :]
+    return column["value"][-run.config.members :]
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
         agent = PRESETS[options.agent, task]["agent"]
         common: dict[str, Any] = {"env": task, "agent": agent, "preset": False, "quiet": True}
         common |= {"evaluations": GENERATIONS, "episodes": 10}
-        for seed in range(0, 100 * options.seeds, 100):
+        for seed in range(0, 100 * options.members, 100):
             runs = {}
             for name, bottom in (("pbt", 0.25), ("random search", 0.0)):
                 runs[name] = covey.evolve(

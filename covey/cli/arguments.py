@@ -35,7 +35,7 @@ def first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]
 
 
 def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
-    """Takes a flag out that must be known before the others can be parsed. Returns its value and the other arguments."""
+    """Takes out a flag that is needed before the others can be parsed. Returns its value and the other arguments."""
     at = next((i for i, text in enumerate(arguments) if text.partition("=")[0] == flag), None)
     if at is None:
         return None, arguments

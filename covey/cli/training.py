@@ -97,7 +97,7 @@ def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
 
 
 def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool, list[str]]:
-    """Returns what a new run starts from: configuration, folder, whether it is a preset; and the remaining arguments."""
+    """Returns the initial configuration, the folder, whether a preset is used, and the remaining arguments."""
     from covey.run.config import default_config, load_config
     from covey.run.presets import preset_config
 

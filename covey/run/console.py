@@ -132,8 +132,8 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: s
         replaced = config.pbt.losers(config.members)
         reporter.say(f"  search space: {ranges or 'empty'}")
         reporter.say(
-            f"  {len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the {replaced} "
-            f"worst by {config.fitness} copy one of the {config.pbt.donors(config.members)} best"
+            f"  {len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
+            f"{replaced} worst by {config.fitness} copy one of the {config.pbt.donors(config.members)} best"
         )
     reporter.say(f"  run folder: {folder.path}")
 

@@ -183,8 +183,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
-    # The short horizon rewards skills that separate at once; the early entropy lets them leave a common path. Neither was
-    # enough alone (docs/skills.md).
+    # The short horizon rewards skills that separate at once; the early entropy lets them leave a common path. Neither
+    # was enough alone (docs/skills.md).
     ("diayn", "point-free"): {
         "steps": 40_000,
         "agent": {"sac": _SMALL, "discriminator": _TORSO},
@@ -245,7 +245,7 @@ def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
 
 
 def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> str:
-    """Returns a preset in one line; with a configuration, only the values that are in effect there. Empty without one."""
+    """Returns a preset in one line; with a configuration, only the values in effect there. Empty without one."""
     preset = PRESETS.get((algorithm, env), {})
     config = default_config(algorithm, **preset)
     values = [(name, _value(config, name)) for name in flat(preset)]

@@ -80,9 +80,7 @@ class Stopping:
     def farewell(self) -> None:
         """Reports what is kept when the process has to end inside a program or an environment."""
         self.reporter.stop()
-        self.reporter.say(
-            f"The current computation did not end within {PATIENCE:g} s of the signal, so it is abandoned."
-        )
+        self.reporter.say(f"The current computation did not end within {PATIENCE:g} s of the signal: abandoned.")
         self.say_saved()
 
     def say_saved(self) -> None:

@@ -112,7 +112,7 @@ TABLE = {
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
-    "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "don't go together"),
+    "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "exclude each other"),
     "presets of something": (["presets", "td3"], "takes no arguments"),
     "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
     "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),

@@ -73,7 +73,7 @@ def assert_whole(out: Path) -> None:
     returns = run.metrics()["eval/return"]
     assert returns["member"] == [0, 1, 2, 3] * 4 and returns["step"][-1] == LONG
     assert (out / "media" / "curve.png").exists()
-    assert run.policy()([0.0] * run.program.env.spec.obs_size).shape == (run.program.env.spec.action_size,)
+    assert run.policy()([0.0] * run.best.program.env.spec.obs_size).shape == (run.best.program.env.spec.action_size,)
 
 
 def test_a_killed_worker_is_started_again_from_its_checkpoint(tmp_path: Path):

@@ -59,7 +59,7 @@ def test_hyper_parameters_may_be_nested(nested):
     assert config.schedules().inner.actor_lr.start == 0.01 and config.schedules().inner.tau.start == 0.25
     with pytest.raises(covey.CoveyError, match="Did you mean 'tau'"):
         default_config("nested", hyper={"inner": {"tua": 1}})
-    with pytest.raises(covey.CoveyError, match=r"hyper\.inner must be an object"):
+    with pytest.raises(covey.CoveyError, match=r"`hyper\.inner` must be an object"):
         default_config("nested", hyper={"inner": 1})
 
 

@@ -75,7 +75,7 @@ def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
     flags = [*FLAGS, *flags, "--warmup", "400", "--agent.networks.critic.hidden", "16"]
     for name, more in (("with", []), ("without", ["--preset", "off"])):
         assert main(["train", "td3", *flags, *more, "--out", str(tmp_path / name)]) == 0
-        line = "  preset for td3 on point: hyper.actor_lr 0.001 (--preset off: without)"
+        line = "  preset for td3 on point: hyper.actor_lr 0.001 (--preset off ignores it)"
         assert (line in capsys.readouterr().out.splitlines()) == (name == "with")
     one, two = saved(tmp_path / "with"), saved(tmp_path / "without")
     assert one["hyper"].pop("actor_lr") == "0.001" and two["hyper"].pop("actor_lr") == "0.0003"
@@ -97,9 +97,9 @@ def test_a_config_file_says_everything(preset, tmp_path: Path, capsys):
 
 
 def test_wrong_values_from_python():
-    with pytest.raises(covey.CoveyError, match="preset must be True or False, not 'off'"):
+    with pytest.raises(covey.CoveyError, match="`preset` must be True or False, not 'off'"):
         covey.train("td3", preset="off")  # type: ignore[arg-type]
-    with pytest.raises(covey.CoveyError, match="env must be str"):
+    with pytest.raises(covey.CoveyError, match="`env` must be str"):
         covey.train("td3", env=["point"])
 
 

@@ -85,9 +85,9 @@ def test_the_run_begins_with_the_data_and_follows_its_schedule(file, run, tmp_pa
     evaluated = new.metrics()["eval/return"]
     assert sorted(set(evaluated["step"])) == [0, 400, 800, 1200]
     arrays = last_arrays(new.path)
-    (seen,) = [x for name, x in arrays.items() if name.startswith("[0].agent.seen.observations") and "rows" in name]
+    (seen,) = [x for name, x in arrays.items() if name.startswith("[0].agent.statistics.observations") and "rows" in name]
     np.testing.assert_array_equal(seen, [2400] * 3)
-    mean = next(x for name, x in arrays.items() if name.startswith("[0].agent.seen.observations") and "mean" in name)
+    mean = next(x for name, x in arrays.items() if name.startswith("[0].agent.statistics.observations") and "mean" in name)
     np.testing.assert_allclose(mean, data[..., :6].mean((1, 2)), atol=1e-3)
 
 
@@ -177,7 +177,7 @@ def test_data_of_another_environment_whose_sizes_fit(file, tmp_path: Path, capsy
         assert main(["train", "td3", *flags, "--replay", str(file), "--out", str(tmp_path / "run")]) == 0
     finally:
         del envs.ENVS["twin"]
-    assert "Note: these data are of point, whose sizes fit, and this run is on twin." in capsys.readouterr().out
+    assert "Note: these data are from point, and this run trains on twin." in capsys.readouterr().out
 
 
 WRONG = {

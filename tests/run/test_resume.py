@@ -186,14 +186,14 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
     same = load_file(covey.load(out).save_replay(tmp_path / "after.safetensors"))
     for name in saved:  # the configuration is the larger one already, the checkpoint still that of the smaller ring
         np.testing.assert_array_equal(saved[name], same[name], err_msg=name)
-    judge = Session._judge
+    evaluate = Session._evaluate_and_tune
 
     def die_after_a_checkpoint(session: Session, *how: Any) -> None:
         session.writer.finish()
-        die() if newest(out) > old.config.steps else judge(session, *how)
+        die() if newest(out) > old.config.steps else evaluate(session, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_judge", die_after_a_checkpoint)
+        patch.setattr(Session, "_evaluate_and_tune", die_after_a_checkpoint)
         assert main(["resume", str(out)]) == 130
     assert old.config.steps < newest(out) < int(steps)
     assert main(["resume", str(out)]) == 0
@@ -242,5 +242,5 @@ def test_the_command_and_versions_are_written_down(reference: Path):
     text = (reference / "environment.txt").read_text()
     for word in ("command:", "jax: ", "devices: cpu", "covey: "):
         assert word in text
-    assert json.loads((reference / "config.json").read_text())["seeds"] == 2
+    assert json.loads((reference / "config.json").read_text())["members"] == 2
     assert os.listdir(reference / "media")

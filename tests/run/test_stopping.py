@@ -112,7 +112,7 @@ def test_an_environment_that_hangs_is_left_behind(tmp_path: Path):
         seconds = time.monotonic() - since
     assert running.returncode == 130 and seconds < 5, (seconds, said)  # 3 s, and what a busy machine adds
     saved = Store(out / "checkpoints", "step").steps()[-1]
-    assert saved == 250 and "was dropped" in said and f"Saved at step {saved:,}. Resume with" in said
+    assert saved == 250 and "abandoned" in said and f"Saved at step {saved:,}. Resume with" in said
     assert "Traceback" not in said
 
 

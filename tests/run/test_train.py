@@ -12,7 +12,7 @@ from covey.cli import main
 from covey.envs.builtin.point import Point
 from covey.evaluation.stats import iqm, iqm_interval, mean_interval
 from covey.plots.curves import curve
-from covey.run.program import Program
+from covey.run.policy import PolicyProgram
 from covey.storage.store import Store
 from tests.runs import FLAGS, TINY, rows, tiny
 
@@ -134,13 +134,13 @@ def test_a_member_of_several_seeds_is_the_single_run_of_that_seed(run, tmp_path)
 
 def test_a_schedule_from_the_command_line(tmp_path, monkeypatch):
     """It is logged, evaluated with and saved at its value of the moment."""
-    out, evaluated, evaluate = tmp_path / "run", [], Program.evaluate
+    out, evaluated, evaluate = tmp_path / "run", [], PolicyProgram.evaluate
 
     def watched(program, states, hypers, *rest):
         evaluated.append(float(hypers.exploration_noise[0]))
         return evaluate(program, states, hypers, *rest)
 
-    monkeypatch.setattr(Program, "evaluate", watched)
+    monkeypatch.setattr(PolicyProgram, "evaluate", watched)
     flags = ["--hyper.exploration-noise", "linear:0.3:0.05", "--out", str(out)]
     assert main(["train", "td3", *FLAGS, *flags]) == 0
     assert json.loads((out / "config.json").read_text())["hyper"]["exploration_noise"] == "linear:0.3:0.05:1200"
