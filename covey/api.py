@@ -15,7 +15,7 @@ from covey.backend import use_cache, use_cpu_devices
 from covey.errors import require
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
-from covey.nn.networks import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
+from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
 from covey.plugins import import_plugins, module_of, trust
 from covey.population.job import compare
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup

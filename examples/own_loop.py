@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs import make
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.replay import Record, Replay
 
 env = make("point")

@@ -13,9 +13,10 @@ from covey.errors import require
 from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
 from covey.nn.distributions import TanhNormal
-from covey.nn.networks import Networks, apply, init
+from covey.nn.networks import apply, init
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 

@@ -17,11 +17,11 @@ from covey.agent import Decision, SamplePlan
 from covey.agents.trajectory import Trajectories
 from covey.errors import require
 from covey.hyper.range import Range
-from covey.nn.critics import CriticParams
 from covey.nn.distributions import TanhNormal
-from covey.nn.networks import Networks, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
+from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import Networks
 from covey.nn.returns import compare_through, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 

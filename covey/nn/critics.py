@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import optax
 
 from covey.errors import require
-from covey.nn.distributions import Histogram
-from covey.nn.networks import Networks, apply, apply_ensemble, init, init_ensemble
+from covey.nn.histogram import Histogram
+from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
@@ -59,13 +60,6 @@ class Critics:
         )
         plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
         require(not plain, "--agent.critics.low and high are limits of a histogram: give it bins, such as 101.")
-
-
-class CriticParams(NamedTuple):
-    """The shared encoder (empty without one) and the stacked critics."""
-
-    encoder: Params
-    ensemble: Params
 
 
 class CriticState(NamedTuple):

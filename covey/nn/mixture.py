@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from covey.nn.layers import dense
+from covey.nn.precision import dense
 from covey.types import Array, Key
 
 

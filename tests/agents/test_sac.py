@@ -8,8 +8,8 @@ import pytest
 from covey.agents.sac import SAC, SACConfig, SACHyper, SACState
 from covey.nn.critics import Critics
 from covey.nn.distributions import TanhNormal, log_tanh_slope
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import n_step
 from covey.types import Step
 from tests.reference import SPEC, batch_of, critics_of, dense, dirty, hidden

@@ -21,8 +21,8 @@ from covey.envs.builtin.point import Point
 from covey.envs.described import Described
 from covey.errors import CoveyError
 from covey.nn.mixture import Mixture
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, RunningStats
+from covey.nn.parts import Networks, Torso
 from covey.types import EnvSpec, Step
 from tests.reference import dense
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACMemory, TAACState
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import compare_through
 from covey.types import Step
 from tests.reference import SPEC, batch_of, dense, hidden

@@ -7,8 +7,8 @@ import pytest
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper, TD3State
 from covey.nn.critics import Critics
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, normalise
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import n_step
 from covey.types import Step
 from tests.reference import SPEC, actor_of, batch_of, critics_of, dirty

@@ -8,10 +8,11 @@ import pytest
 from covey.agents.sac import SAC, SACConfig, SACHyper
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.nn.critics import Critics, Ensemble
-from covey.nn.layers import BatchRenorm
-from covey.nn.networks import MLP, Networks, TanhNormalHead, Torso, apply, apply_ensemble
+from covey.nn.networks import MLP, TanhNormalHead, apply, apply_ensemble
 from covey.nn.normalise import MOST_ROWS, Normalise, RunningStats, update_stats
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Networks, Torso
+from covey.nn.regularise import BatchRenorm
 from covey.nn.returns import n_step
 from covey.run.config import default_config
 from covey.run.program import build
@@ -114,7 +115,7 @@ def test_target_and_critic_drop_different_units():
 
 def test_every_random_choice_of_an_update_has_a_key_of_its_own(monkeypatch):
     keys = []
-    for name in ("target", "climbed", "update"):
+    for name in ("target", "actor_objective", "update"):
         method = getattr(Ensemble, name)
 
         def spy(self, *arguments, _method=method, **options):

@@ -19,9 +19,10 @@ from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC
 from covey.errors import require
 from covey.hyper.range import Range
 from covey.nn.mixture import Mixture, MixtureNetwork
-from covey.nn.networks import Torso, apply, init
+from covey.nn.networks import apply, init
 from covey.nn.normalise import RunningStats, deviation, init_stats, normalise, update_stats
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Torso
 from covey.nn.returns import mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 

@@ -17,11 +17,12 @@ from covey.agents.skills.contract import Paths
 from covey.agents.skills.prior import Moves, Skills, coverage, moves, steps_of
 from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC
 from covey.hyper.range import Range
-from covey.nn.layers import dense
 from covey.nn.mixture import MixtureNetwork
-from covey.nn.networks import Torso, apply, init
+from covey.nn.networks import apply, init
 from covey.nn.normalise import RunningStats, init_stats, normalise, update_stats
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Torso
+from covey.nn.precision import dense
 from covey.nn.returns import mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
