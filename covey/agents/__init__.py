@@ -31,10 +31,8 @@ class Entry(NamedTuple):
         make_planner: `make_planner(agent, planning)` returns a policy that reaches goals; None if the agent can't plan.
 
     Example:
-        >>> covey.register_agent(
-        ...     "dpg",
-        ...     covey.Entry(config=DPGConfig, hyper=DPGHyper, space=DPG_SPACE, make=DPG, summary="deterministic gradient"),
-        ... )
+        >>> entry = covey.Entry(config=DPGConfig, hyper=DPGHyper, space=DPG_SPACE, make=DPG, summary="policy gradient")
+        >>> covey.register_agent("dpg", entry)
         >>> covey.train("dpg", env="point")
     """
 
