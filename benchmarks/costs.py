@@ -76,7 +76,7 @@ def drawing(replay: Replay) -> Callable[[ReplayState, Array], Array]:
     @jax.jit
     def many(state: ReplayState, bits: Array) -> Array:
         def one(total: Array, bits: Array) -> tuple[Array, None]:
-            return total + jnp.sum(replay.sample(state, plan, bits).obs), None
+            return total + jnp.sum(replay.sample_bits(state, plan, bits).obs), None
 
         return jax.lax.scan(one, jnp.zeros(()), bits)[0]
 

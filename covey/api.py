@@ -10,7 +10,7 @@ from covey.backend import use_cache
 from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
-from covey.nn.networks import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
+from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
 from covey.plugins import import_plugins, module_of, trust
 from covey.population.pbt import PBT
 from covey.run.config import default_config, read_run_config

@@ -47,3 +47,10 @@ def require(condition: bool, message: str, owner: object = None) -> None:
     """
     if not condition:
         raise CoveyError(message, None if owner is None else type(owner))
+
+
+def require_at_least(owner: object, least: int, *names: str) -> None:
+    """Raises a CoveyError unless each of the named fields of a configuration is at least `least`."""
+    for name in names:
+        value = getattr(owner, name)
+        require(value >= least, f"`{name}` must be at least {least}, not {value:g}.", owner)

@@ -1,14 +1,13 @@
-"""Your own loop: the agent and the replay are pure functions, and the training is yours.
+"""A training loop of your own: agent and replay are pure functions, and you decide when to call them.
 
 python examples/own_loop.py
 """
 
 import jax
-import jax.numpy as jnp
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs import make
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.replay import Record, Replay
 
 env = make("point")
@@ -31,13 +30,14 @@ def step(state, env_state, obs, key):
 def learn(state, buffer, key):
     """One call of the agent's update on a batch from replay."""
     key_sample, key_update = jax.random.split(key)
-    bits = jax.random.bits(key_sample, (agent.plan.batch_size,), jnp.uint32)
-    return agent.update(state, hyper, replay.sample(buffer, agent.plan, bits), key_update)
+    batch = replay.sample(buffer, agent.plan, key_sample)
+    return agent.update(state, hyper, batch, key_update)
 
 
 add = jax.jit(replay.add, donate_argnums=0)  # without donation every write would copy the buffer
-key = jax.random.key(0)
-state, buffer = agent.init(hyper, key), replay.init(1)
+key, key_init = jax.random.split(jax.random.key(0))
+state = agent.init(hyper, key_init)
+buffer = replay.init()
 for episode in range(4):
     key, key_reset = jax.random.split(key)
     env_state, obs = env.reset(key_reset)
@@ -45,10 +45,9 @@ for episode in range(4):
     for t in range(env.spec.episode_length + 1):
         key, key_step, key_learn = jax.random.split(key, 3)
         env_state, action, outcome = step(state, env_state, obs, key_step)
-        closes = t == env.spec.episode_length  # the final observation is stored too; its action is ignored
-        record = Record(obs, action, outcome.reward, outcome.terminated, jnp.asarray(closes), {})
-        buffer = add(buffer, jax.tree.map(lambda x: x[None, None], record))
-        if not closes:
+        last = t == env.spec.episode_length  # the final observation is stored too; its action is ignored
+        buffer = add(buffer, Record(obs, action, outcome.reward, outcome.terminated, last, {}))
+        if not last:
             total += float(outcome.reward)
         if int(buffer.written) > 10:
             state, metrics = learn(state, buffer, key_learn)

@@ -230,7 +230,7 @@ class Trainer:
                 pending = (iteration % self.iterations + 1) * self.unroll
                 batch = self.replay.sample_all(replay, self.agent.plan, bits, pending, self.block_rows)
             else:
-                batch = self.replay.sample(replay, self.agent.plan, bits, slot)
+                batch = self.replay.sample_bits(replay, self.agent.plan, bits, slot)
             agent, metrics = self.agent.update(agent, hyper, batch, key)
             return agent, jnp.concatenate([metrics[name].reshape(-1) for name in sorted(metrics)])
 

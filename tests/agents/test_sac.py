@@ -8,8 +8,8 @@ import pytest
 from covey.agents.sac import SAC, SACConfig, SACHyper, SACState
 from covey.nn.critics import Critics
 from covey.nn.distributions import TanhNormal, log_tanh_slope
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import n_step
 from covey.types import Step
 from tests.reference import SPEC, batch_of, critics_of, dense, dirty, hidden
@@ -128,7 +128,7 @@ def test_actor_gradient_against_finite_differences():
     state, batch = state_of(sac), batch_of(sac)
     data = n_step(batch, 0.9)
     noise = jax.random.normal(jax.random.key(0), (16, 2))
-    after, _ = sac._update_actor(state, HYPER, data, noise, jax.random.key(0))
+    after, _ = sac.update_actor(state, HYPER, data, noise, jax.random.key(0))
     valid, obs = np.asarray(data.valid) > 0, np.asarray(data.obs, np.float64)
     bias = np.asarray(state.actor["head"]["Dense_0"]["bias"], np.float64)
 
@@ -193,7 +193,7 @@ def test_a_shared_encoder_learns_from_the_critics_alone():
     sac = agent(networks=networks)
     state = sac.init(HYPER, jax.random.key(0))
     data = n_step(batch_of(sac), 0.9)
-    after, _ = sac._update_actor(state, HYPER, data, jnp.zeros((16, 2)), jax.random.key(0))
+    after, _ = sac.update_actor(state, HYPER, data, jnp.zeros((16, 2)), jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, after.critic, state.critic)
     after, _ = sac.update(state, HYPER, batch_of(sac), jax.random.key(0))
     encoders = after.critic.online.encoder, state.critic.online.encoder

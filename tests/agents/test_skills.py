@@ -21,8 +21,8 @@ from covey.envs.builtin.point import Point
 from covey.envs.described import Described
 from covey.errors import CoveyError
 from covey.nn.mixture import Mixture
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, RunningStats
+from covey.nn.parts import Networks, Torso
 from covey.types import EnvSpec, Step
 from tests.reference import dense
 
@@ -117,7 +117,7 @@ def test_what_is_seen(chosen, hide, policy, descriptor, position):
         (("z",), SPEC, "no coordinate of the descriptor called 'z'"),
         (("4",), SPEC, "names coordinate 4 of an observation that has 4: choose from 0 to 3"),
         (("1", "1"), SPEC, "twice"),
-        ((), EnvSpec(3, 1, 9, (-1.0,), (1.0,)), "no state descriptor.*--agent.skills.descriptor 0 1"),
+        ((), EnvSpec(3, 1, 9, (-1.0,), (1.0,)), "no state descriptor.*`descriptor` 0 1"),
         ((), Point().spec, "Wrap the environment"),
     ],
 )
@@ -131,14 +131,23 @@ def test_a_descriptor_that_is_not_there(chosen, spec, says):
     [{"number": 1}, {"dimensions": 0}, {"resample": 1.5}, {"resample_after": 0}, {"smerl_margin": -1.0}],
 )
 def test_wrong_skills(options):
-    with pytest.raises(CoveyError, match=next(iter(options)).replace("_", "-")):
+    with pytest.raises(CoveyError, match=f"`{next(iter(options))}`"):
         Skills(**options)
 
 
 @pytest.mark.parametrize("options", [{"omit": 3}, {"components": 0}, {"correction": 0.5}, {"omit": -2}])
 def test_wrong_dynamics(options):
-    with pytest.raises(CoveyError, match=next(iter(options))):
+    with pytest.raises(CoveyError, match=f"`{next(iter(options))}`"):
         dads(**options)
+
+
+@pytest.mark.parametrize("config", [DIAYNConfig, DADSConfig])
+def test_no_return_over_several_steps_may_mix_skills(config):
+    several = dataclasses.replace(SAC, n_step=3)
+    config(sac=several)
+    with pytest.raises(CoveyError, match=r"`sac.n_step`.*`skills.resample`") as error:
+        config(sac=several, skills=Skills(resample=0.1))
+    assert error.value.owner is config
 
 
 def test_described_environments_tell_descriptor_and_return():
@@ -352,7 +361,7 @@ def test_the_discriminator_climbs_the_likelihood_of_valid_rows():
     p = jax.tree.map(np.asarray, state.discriminator)
     odds = np.exp(dense(p["layers_1"], np.maximum(dense(p["layers_0"]["Dense_0"], x), 0)))
     expected = np.delete(odds / odds.sum(axis=1, keepdims=True) - np.asarray(data.skill), 3, axis=0).mean(axis=0)
-    after, metrics = jax.jit(agent._update_discriminator)(state, DIAYNHyper(), data)
+    after, metrics = jax.jit(agent.update_discriminator)(state, DIAYNHyper(), data)
     np.testing.assert_allclose(first_gradient(after.optimiser)["layers_1"]["bias"], expected, rtol=2e-3, atol=1e-5)
     right = np.argmax(odds, axis=1) == np.argmax(data.skill, axis=1)
     np.testing.assert_allclose(metrics["accuracy"], np.delete(right, 3).mean(), rtol=1e-5)
@@ -367,7 +376,7 @@ def test_correction_weighs_by_the_policy():
     ratio = np.exp(np.asarray(now - batch.extras["log_prob"][..., 0])[:, 0])
     assert ratio.min() < 1 / 3 < ratio.max()
     weight = np.clip(ratio, 1 / 3, 3.0)
-    updated, metrics = jax.jit(agent._update_dynamics)(state, DADSHyper(), batch)
+    updated, metrics = jax.jit(agent.update_dynamics)(state, DADSHyper(), batch)
     np.testing.assert_allclose(metrics["correction"], np.delete(weight, 3).mean(), rtol=1e-4)
     found = first_gradient(updated.optimiser)["Dense_0"]["bias"]  # that of the means
     data, expected = moves(agent.skill_sac.view, batch), np.zeros((4, 2))
@@ -550,7 +559,7 @@ def test_plans_lead_to_their_goals(skills, planning):
 def test_candidates_draw_closer_and_change_smoothly():
     planner = Planner(exact(CONTINUOUS)[0], Planning(horizon=2, candidates=2000, smoothing=0.9))
     plan, key = np.array([[0.2, -0.1], [0.2, -0.1]], np.float32), jax.random.key(0)
-    far, near = (np.asarray(planner._candidates(jnp.asarray(plan), jnp.int32(i), key)) for i in (6, 7))
+    far, near = (np.asarray(planner.candidates(jnp.asarray(plan), jnp.int32(i), key)) for i in (6, 7))
     np.testing.assert_allclose(far[0], plan, rtol=1e-5)  # the plan itself is one of them
     np.testing.assert_allclose(near - plan, 0.7 * (far - plan), atol=1e-6)
     first, own = far[:, 0] - plan[0], far[:, 1] - 0.9 * far[:, 0] - 0.1 * plan[1]
@@ -577,5 +586,5 @@ def test_a_plan_moves_on_by_the_skill_that_was_followed():
 
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"candidates": 0}, {"temperature": 0.0}, {"smoothing": 1.0}])
 def test_wrong_planning(options):
-    with pytest.raises(CoveyError, match=f"--planning.{next(iter(options))}"):
+    with pytest.raises(CoveyError, match=f"`{next(iter(options))}`"):
         Planning(**options)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACMemory, TAACState
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import compare_through
 from covey.types import Step
 from tests.reference import SPEC, batch_of, dense, hidden
@@ -166,9 +166,9 @@ def test_target_switch_and_actor_loss_by_hand(order: int, kind: str):
     state, batch, key = state_of(taac), windows_of(taac), jax.random.key(2)
     scaled = taac.config.normalise.batch(state.statistics, batch, HYPER.reward_scale)
     noise = jax.random.normal(jax.random.key(1), batch.action.shape)
-    _, choice, metrics = taac._update_actor(state, HYPER, scaled, noise)
+    _, choice, metrics = taac.update_actor(state, HYPER, scaled, noise)
     sampled = np.asarray(jax.random.bernoulli(key, choice.beta[..., None]))[..., 0]
-    found, steps = taac._target(state, HYPER, scaled, choice, key)
+    found, steps = taac.target(state, HYPER, scaled, choice, key)
     beta, y, losses = by_hand(taac, state, batch, np.asarray(noise, np.float64), kind, sampled)
     valid = np.asarray(batch.valid) > 0
     np.testing.assert_allclose(choice.beta, beta, rtol=1e-3, atol=1e-4)
@@ -209,10 +209,10 @@ def test_beta_is_the_logistic_and_the_clip_keeps_it_above_one_half():
     state, obs = state_of(agent()), jax.random.normal(jax.random.key(0), (200, 3))
     previous = jax.random.uniform(jax.random.key(1), (200, 1, 2), minval=-1.0, maxval=1.0)
     x = jax.random.uniform(jax.random.key(2), (200, 2), minval=-1.0, maxval=1.0)
-    plain = agent()._choice(state, HYPER, obs, previous, x)
+    plain = agent().compare(state, HYPER, obs, previous, x)
     np.testing.assert_allclose(plain.beta, 1 / (1 + np.exp(-np.asarray(plain.advantage, np.float64) / 0.3)), rtol=1e-4)
     assert float(plain.beta.min()) < 0.45
-    clipped = agent(advantage_clip=(0.0, float("inf")))._choice(state, HYPER, obs, previous, x)
+    clipped = agent(advantage_clip=(0.0, float("inf"))).compare(state, HYPER, obs, previous, x)
     assert float(clipped.beta.min()) >= 0.5
     np.testing.assert_allclose(clipped.value, plain.value, rtol=1e-6)
 
@@ -242,9 +242,9 @@ def test_with_a_switch_at_every_step_and_windows_of_two_it_is_sac_without_its_en
     state, batch = state_of(taac), windows_of(taac)
     state = state._replace(temperatures=state.temperatures._replace(switch=jnp.asarray(-30.0)))
     batch = batch._replace(extras=batch.extras | {"repeated": jnp.zeros_like(batch.extras["repeated"])})
-    _, choice, _ = taac._update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
+    _, choice, _ = taac.update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
     choice = choice._replace(beta=jnp.ones_like(choice.beta))
-    found, _ = taac._target(state, HYPER, batch, choice, jax.random.key(0))
+    found, _ = taac.target(state, HYPER, batch, choice, jax.random.key(0))
     for b in range(16):
         if batch.valid[b, 0]:
             value = values_of(
@@ -260,7 +260,7 @@ def test_actor_gradient_through_the_trajectory_against_finite_differences(order:
     taac = agent(order, inverse=inverse)
     state, batch = state_of(taac), windows_of(taac)
     noise = jax.random.normal(jax.random.key(1), batch.action.shape)
-    after, _, _ = taac._update_actor(state, HYPER, batch, noise)
+    after, _, _ = taac.update_actor(state, HYPER, batch, noise)
     found = np.asarray(after.actor_optimiser.mu["actor"]["head"]["Dense_0"]["bias"]) / 0.1
     base, _, _ = by_hand(taac, state, batch, np.asarray(noise, np.float64), "expected", None)
     valid = np.asarray(batch.valid) > 0
@@ -294,7 +294,7 @@ def test_a_reward_of_weight_zero_still_learns():
     step = jax.jit(lambda s, k: taac.update(s, HYPER._replace(critic_lr=1e-2), goal, k)[0])
     for key in jax.random.split(jax.random.key(0), 300):
         state = step(state, key)
-    values = taac._values(state.critic, batch.obs[:, 0], taac._trajectories(batch, "trajectory")[:, 0])
+    values = taac.values(state.critic, batch.obs[:, 0], taac.stored_trajectory(batch, "trajectory")[:, 0])
     valid = np.asarray(batch.valid[:, 0]) > 0
     assert np.abs(np.asarray(values)[:, valid, 1] - 6.0).mean() < 1.0, "it starts at about 0"
 

@@ -7,8 +7,8 @@ import pytest
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper, TD3State
 from covey.nn.critics import Critics
-from covey.nn.networks import Networks, Torso
 from covey.nn.normalise import Normalise, normalise
+from covey.nn.parts import Networks, Torso
 from covey.nn.returns import n_step
 from covey.types import Step
 from tests.reference import SPEC, actor_of, batch_of, critics_of, dirty
@@ -63,7 +63,7 @@ def test_target_with_terminations_time_limits_and_clipped_noise(steps: int, crit
     scaled = batch._replace(reward=HYPER.reward_scale * batch.reward)
     data = n_step(scaled, HYPER.discount)
     noise = jax.random.normal(jax.random.key(3), data.action.shape)
-    next_action = td3._target_action(state, HYPER, data.next_obs, noise)
+    next_action = td3.target_action(state, HYPER, data.next_obs, noise)
     found = td3.critics.target(state.critic, data, next_action, jax.random.key(0))
     expected = target_of(state, batch, np.asarray(noise, np.float64))
     valid = np.asarray(data.valid) > 0
@@ -89,7 +89,7 @@ def test_actor_loss_is_minus_the_first_critic():
     td3 = agent()
     state, batch = state_of(td3), batch_of(td3)
     data = jax.tree.map(lambda x: x[:16], n_step(batch, 0.9))
-    _, metrics = td3._update_actor(state, HYPER, data, jax.random.key(0))
+    _, metrics = td3.update_actor(state, HYPER, data, jax.random.key(0))
     obs = np.asarray(data.obs, np.float64)
     values = critics_of(state.critic.online.ensemble, obs, actor_of(state.actor, obs))[0]
     np.testing.assert_allclose(metrics["actor_loss"], -values[np.asarray(data.valid) > 0].mean(), rtol=1e-4)
@@ -100,7 +100,7 @@ def test_the_actor_climbs_the_critic():
     td3 = agent()
     state, batch = state_of(td3), batch_of(td3)
     data = n_step(batch._replace(valid=jnp.ones_like(batch.valid)), 0.9)
-    after, _ = td3._update_actor(state, HYPER._replace(actor_lr=1e-4), data, jax.random.key(0))
+    after, _ = td3.update_actor(state, HYPER._replace(actor_lr=1e-4), data, jax.random.key(0))
     obs = np.asarray(data.obs, np.float64)
 
     def value(actor):
@@ -160,10 +160,10 @@ def test_one_call_is_the_sequence_of_its_updates():
     by_hand = state
     for i in range(3):
         part = jax.tree.map(lambda x, i=i: x[16 * i : 16 * (i + 1)], data)
-        next_action = td3._target_action(by_hand, HYPER, part.next_obs, noise[16 * i : 16 * (i + 1)])
+        next_action = td3.target_action(by_hand, HYPER, part.next_obs, noise[16 * i : 16 * (i + 1)])
         critic, _ = td3.critics.update(by_hand.critic, part, next_action, HYPER.critic_lr, jax.random.key(i))
         by_hand = by_hand._replace(critic=critic)
-    by_hand, _ = td3._update_actor(by_hand, HYPER, part, jax.random.key(0))
+    by_hand, _ = td3.update_actor(by_hand, HYPER, part, jax.random.key(0))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.critic.online, by_hand.critic.online)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), after.actor, by_hand.actor)
 
@@ -185,7 +185,7 @@ def test_a_shared_encoder_learns_from_the_critics_alone():
     td3 = agent(networks=networks)
     state = td3.init(HYPER, jax.random.key(0))
     data = n_step(batch_of(td3), 0.9)
-    after_actor, _ = td3._update_actor(state, HYPER, data, jax.random.key(0))
+    after_actor, _ = td3.update_actor(state, HYPER, data, jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, after_actor.critic, state.critic)
     after, _ = td3.critics.update(state.critic, data, data.action, 1e-3, jax.random.key(0), jnp.ones(32))
     moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), after.online.encoder, state.critic.online.encoder)

@@ -49,7 +49,7 @@ TABLE = {
     "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "inf"], "must be finite and not negative"),
     "no distribution": (
         ["train", "sac", "--out", "OUT", "--agent.networks.actor-head", "tanh"],
-        "SAC needs one, as tanh_normal is",
+        "SAC needs one, as tanh_normal does",
     ),
     "no action": ([*TRAIN, "--agent.networks.actor-head", "tanh_normal"], "TD3 needs one, as tanh does"),
     "steps within the warm-up": ([*TRAIN, "--steps", "500", "--preset", "off"], "Raise --steps above 1000"),

@@ -12,7 +12,7 @@ import pytest
 import covey
 from covey import envs
 from covey.cli import main
-from covey.nn.networks import TORSOS
+from covey.nn.parts import TORSOS
 from tests.runs import FLAGS, TINY
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,10 @@ import pytest
 import covey
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.errors import CoveyError
-from covey.nn.networks import TORSOS, Networks, Torso, apply, apply_ensemble, init, init_ensemble
+from covey.nn.networks import apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import init_stats, normalise, update_stats
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import TORSOS, Networks, Torso
 from covey.types import EnvSpec
 
 SPEC = EnvSpec(3, 2, 10, (-1.0, -1.0), (1.0, 1.0))

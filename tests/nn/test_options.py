@@ -10,11 +10,12 @@ import pytest
 
 from covey.agents.sac import SAC, SACConfig
 from covey.nn.critics import Critics, Ensemble
-from covey.nn.distributions import Histogram
-from covey.nn.layers import BatchRenorm, dense
-from covey.nn.networks import Networks, Torso
+from covey.nn.histogram import Histogram
 from covey.nn.normalise import Normalise
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Networks, Torso
+from covey.nn.precision import dense
+from covey.nn.regularise import BatchRenorm
 from covey.nn.returns import Transition, n_step
 from covey.types import Step
 from tests.reference import SPEC, batch_of, critics_of

@@ -8,10 +8,11 @@ import pytest
 from covey.agents.sac import SAC, SACConfig, SACHyper
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.nn.critics import Critics, Ensemble
-from covey.nn.layers import BatchRenorm
-from covey.nn.networks import MLP, Networks, TanhNormalHead, Torso, apply, apply_ensemble
+from covey.nn.networks import MLP, TanhNormalHead, apply, apply_ensemble
 from covey.nn.normalise import MOST_ROWS, Normalise, RunningStats, update_stats
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Networks, Torso
+from covey.nn.regularise import BatchRenorm
 from covey.nn.returns import n_step
 from covey.run.config import default_config
 from covey.run.program import build
@@ -79,7 +80,7 @@ def test_sac_acts_with_the_online_encoder_and_td3_targets_with_the_target_encode
     td3 = TD3(TD3Config(networks=networks(head="tanh", **SHARED), batch_size=16), SPEC)
     state, other = (td3.init(TD3Hyper(), jax.random.key(seed)) for seed in (0, 1))
     state = state._replace(critic=state.critic._replace(target=other.critic.online))
-    found = td3._target_action(state, TD3Hyper(), obs, jnp.zeros((16, 2)))
+    found = td3.target_action(state, TD3Hyper(), obs, jnp.zeros((16, 2)))
     features = apply(td3.critics.encoder, other.critic.online.encoder, obs)
     np.testing.assert_allclose(found, apply(td3.actor, state.target_actor, features), rtol=1e-5)
 
@@ -114,7 +115,7 @@ def test_target_and_critic_drop_different_units():
 
 def test_every_random_choice_of_an_update_has_a_key_of_its_own(monkeypatch):
     keys = []
-    for name in ("target", "climbed", "update"):
+    for name in ("target", "actor_objective", "update"):
         method = getattr(Ensemble, name)
 
         def spy(self, *arguments, _method=method, **options):
@@ -254,8 +255,8 @@ def test_acting_and_runs_obey_the_precision():
 def test_td3_climbs_the_first_critic_alone():
     td3 = TD3(TD3Config(networks=networks(head="tanh"), batch_size=16), SPEC)
     state, data = td3.init(TD3Hyper(), KEY), n_step(batch_of(td3), 0.9)
-    _, metrics = td3._update_actor(state, TD3Hyper(), data, KEY)
+    _, metrics = td3.update_actor(state, TD3Hyper(), data, KEY)
     other = state.critic.online.ensemble
     changed = jax.tree.map(lambda x: x.at[1].add(-5.0), other)
     state = state._replace(critic=state.critic._replace(online=state.critic.online._replace(ensemble=changed)))
-    assert float(td3._update_actor(state, TD3Hyper(), data, KEY)[1]["actor_loss"]) == float(metrics["actor_loss"])
+    assert float(td3.update_actor(state, TD3Hyper(), data, KEY)[1]["actor_loss"]) == float(metrics["actor_loss"])

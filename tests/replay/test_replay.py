@@ -45,8 +45,7 @@ REPLAY = Replay(rows=20, streams=3, obs_size=2, action_size=1, extras=(("skill",
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_windows_are_uniform_over_what_is_stored(rows: int, window: int):
     state = filled(REPLAY, rows, 2)
-    bits = jax.random.bits(jax.random.key(0), (20_000,), jnp.uint32)
-    assert_uniform(REPLAY.sample(state, SamplePlan(20_000, window), bits), max(0, rows - 20), rows - 1)
+    assert_uniform(REPLAY.sample(state, SamplePlan(20_000, window), jax.random.key(0)), max(0, rows - 20), rows - 1)
 
 
 @pytest.mark.parametrize("more", [0, 4, 16, 40])
@@ -58,9 +57,8 @@ def test_a_ring_that_grows_keeps_its_rows_in_time_order(rows: int, more: int):
     grown = larger.restore(np.asarray(state.data)[:, : min(rows, 20)], state.written)
     for start in range(rows, rows + more, 2):
         grown = larger.add(grown, coded(start, 2, 3))
-    bits = jax.random.bits(jax.random.key(0), (20_000,), jnp.uint32)
     oldest = max(0, rows - 20, rows + more - 36)
-    assert_uniform(larger.sample(grown, SamplePlan(20_000, 2), bits), oldest, rows + more - 1)
+    assert_uniform(larger.sample(grown, SamplePlan(20_000, 2), jax.random.key(0)), oldest, rows + more - 1)
 
 
 def test_a_ring_of_the_same_size_is_restored_as_it_was():
@@ -95,10 +93,34 @@ def assert_uniform(batch: Step, oldest: int, newest: int) -> None:
 
 def test_slots_are_separate():
     state = filled(REPLAY, 20, 2, slots=3)
-    bits = jax.random.bits(jax.random.key(1), (500,), jnp.uint32)
     for slot in range(3):
-        time = np.asarray(REPLAY.sample(state, SamplePlan(500, 1), bits, slot).obs[:, 0, 0])
+        time = np.asarray(REPLAY.sample(state, SamplePlan(500, 1), jax.random.key(1), slot).obs[:, 0, 0])
         assert time.min() >= 1000 * slot and time.max() < 1000 * slot + 20
+
+
+def test_a_key_draws_its_bits():
+    state, plan, key = filled(REPLAY, 20, 2), SamplePlan(500, 2), jax.random.key(3)
+    bits = jax.random.bits(key, (500,), jnp.uint32)
+    jax.tree.map(np.testing.assert_array_equal, REPLAY.sample(state, plan, key), REPLAY.sample_bits(state, plan, bits))
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_one_step_needs_no_axis_of_time_and_one_stream_none_of_streams(streams: int):
+    replay = dataclasses.replace(REPLAY, streams=streams)
+    records = coded(5, 1, streams)
+    added = replay.add(replay.init(), records)
+    row = jax.tree.map(lambda x: x[0], records)
+    jax.tree.map(np.testing.assert_array_equal, replay.add(replay.init(), row), added)
+    if streams == 1:
+        jax.tree.map(np.testing.assert_array_equal, replay.add(replay.init(), jax.tree.map(lambda x: x[0], row)), added)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (1, 2), (3, 1)])
+def test_records_of_another_number_of_streams_are_an_error(shape: tuple[int, ...]):
+    zero = jnp.zeros(shape)
+    records = Record(jnp.zeros((*shape, 2)), jnp.zeros((*shape, 1)), zero, zero, zero, {"skill": zero})
+    with pytest.raises(CoveyError, match=r"3 streams.*\[T, 3\]"):
+        REPLAY.add(REPLAY.init(), records)
 
 
 def test_writing_and_drawing_do_not_copy_the_buffer():
@@ -111,7 +133,7 @@ def test_writing_and_drawing_do_not_copy_the_buffer():
         def body(i, carry):
             state, total = carry
             state = replay.add(state, record)
-            return state, total + jnp.sum(replay.sample(state, SamplePlan(256, 1), bits).obs)
+            return state, total + jnp.sum(replay.sample_bits(state, SamplePlan(256, 1), bits).obs)
 
         return jax.lax.fori_loop(0, 10, body, (state, jnp.zeros(())))
 
@@ -129,9 +151,9 @@ def test_bytes_per_transition():
 @pytest.mark.parametrize(
     ("rows", "plan", "unroll", "warmup", "message"),
     [
-        (4, SamplePlan(8, 4), 2, 10, "Raise --capacity to at least 10"),
-        (2, SamplePlan(8, 1), 4, 10, "Raise --capacity to at least 8"),
-        (20, SamplePlan(8, 6), 2, 6, "Raise --warmup to at least 14"),
+        (4, SamplePlan(8, 4), 2, 10, "Raise `capacity` to at least 10"),
+        (2, SamplePlan(8, 1), 4, 10, "Raise `capacity` to at least 8"),
+        (20, SamplePlan(8, 6), 2, 6, "Raise `warmup` to at least 14"),
     ],
 )
 def test_a_replay_that_cannot_serve_the_plan_is_an_error(rows, plan, unroll, warmup, message):

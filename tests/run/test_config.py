@@ -9,7 +9,7 @@ import covey
 from covey import agents
 from covey.agents import Entry
 from covey.hyper.range import Range
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.run.config import default_config, load_config
 from covey.run.config_text import from_json, hyper_text, to_json
 

@@ -99,7 +99,7 @@ def test_no_window_crosses_a_seam(streams: int, window: int, tmp_path: Path):
     state = ReplayState(state.data.at[:, :rows].set(jnp.asarray(data)), jnp.int32(rows))
     state = to.add(state, coded(5000, 2, streams))
     bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
-    batch = to.sample(state, SamplePlan(5000, window), bits)
+    batch = to.sample_bits(state, SamplePlan(5000, window), bits)
     valid = np.asarray(batch.valid) > 0
     now, after = np.asarray(batch.obs)[valid], np.asarray(batch.next_obs)[valid]
     np.testing.assert_array_equal(after[:, 0], now[:, 0] + 1)

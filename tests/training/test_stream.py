@@ -58,7 +58,7 @@ def test_start_states_are_drawn_anew(stream):
 def test_a_sampled_successor_is_never_of_another_episode(stream):
     trainer, state, *_ = stream
     bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
-    batch = trainer.replay.sample(state.replay, SamplePlan(5000, 3), bits)
+    batch = trainer.replay.sample_bits(state.replay, SamplePlan(5000, 3), bits)
     valid = np.asarray(batch.valid) > 0
     obs, after = np.asarray(batch.obs)[valid], np.asarray(batch.next_obs)[valid]
     np.testing.assert_array_equal(obs[:, 0], after[:, 0])

@@ -1,1 +1,1 @@
-"""Skill discovery: agents that learn without reward, and a planner over their skills."""
+"""Skill discovery: agents that learn skills without a reward, and a planner that uses the skills."""

@@ -1,4 +1,4 @@
-"""The contract of an agent that learns skills."""
+"""The contract between an agent that learns skills and the rest of covey."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,7 +7,13 @@ from covey.types import Array, Key, Metrics
 
 
 class Paths(NamedTuple):
-    """Where skills lead: skills [S, K], observations [S, N, T + 1, ...], and whether each step was made [S, N, T]."""
+    """Episodes of skills: S skills, N episodes of each, T steps.
+
+    Args:
+        skills: Skills [S, K].
+        obs: Observations [S, N, T + 1, ...].
+        valid: 1 for steps that were made, 0 after the end of an episode, [S, N, T].
+    """
 
     skills: Array
     obs: Array
@@ -15,16 +21,39 @@ class Paths(NamedTuple):
 
 
 class SkillAgent(Agent[State, Hyper, Memory], Protocol):
-    """An agent that learns skills: its memory holds one, and it can be told which."""
+    """An agent that learns skills. Its memory holds the current skill, which a caller can choose.
+
+    Example:
+        >>> agent = covey.DIAYN(covey.DIAYNConfig(), Described(env).spec)
+        >>> memory = agent.memory_for(agent.show_skills()[0])
+        >>> decision = agent.act(state, hyper, memory, obs, key, "greedy")
+    """
 
     def show_skills(self) -> Array:
-        """Skills [S, K] that stand for all."""
+        """Returns skills [S, K] that represent all skills in plots and measures."""
         ...
 
     def memory_for(self, skill: Array) -> Memory:
-        """The memory at the first step of an episode that follows a skill [K]; `greedy` acting keeps it."""
+        """Returns the memory at the first step of an episode with a given skill.
+
+        Args:
+            skill: The skill [K]. Acting with mode `greedy` keeps it for the whole episode.
+
+        Returns:
+            The memory.
+        """
         ...
 
     def measure(self, state: State, hyper: Hyper, paths: Paths, key: Key) -> Metrics:
-        """How well the skills differ, and how well they are known, where greedy acting led."""
+        """Measures how well the skills differ, on episodes of the greedy policy.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            paths: Episodes of the skills.
+            key: A random key.
+
+        Returns:
+            Measures by name.
+        """
         ...

@@ -1,7 +1,7 @@
 """DADS: dynamics-aware discovery of skills (Sharma et al., 2019, arXiv 1907.01657; off-policy, 2020, arXiv 2004.12974).
 
-Skills are rewarded for leading where a model of their dynamics, and of no other skill's, said that they would. That
-model then serves to plan with them: planner.py.
+The reward of a skill is how much better a model of its dynamics predicts the next state than the same model with other
+skills. The planner (planner.py) uses this model to reach goals.
 """
 
 from dataclasses import dataclass, field
@@ -15,61 +15,75 @@ from covey.agent import Decision, SamplePlan
 from covey.agents.sac import SAC_SPACE, SACConfig, SACHyper, SACState
 from covey.agents.skills.contract import Paths
 from covey.agents.skills.prior import Moves, Skills, coverage, moves, steps_of
-from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC
-from covey.errors import require
+from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC, require_one_skill_per_return
+from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.mixture import Mixture, MixtureNetwork
-from covey.nn.networks import Torso, apply, init
+from covey.nn.networks import apply, init
 from covey.nn.normalise import RunningStats, deviation, init_stats, normalise, update_stats
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Torso
 from covey.nn.returns import mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 STD_LIMITS = (0.3, 10.0)
-"""Of learnt deviations, in units of the deviation of all changes."""
+"""Limits of learnt standard deviations, in units of the deviation of all changes."""
 MOST_RATIO = 50.0
-"""Where a log-ratio of likelihoods is clipped."""
+"""Log-ratios of likelihoods are clipped to plus or minus this."""
 HORIZON = 10
-"""Steps of the longer prediction that is measured."""
+"""Steps of the longer of the two predictions that are measured."""
 
 
 @dataclass(frozen=True)
 class DADSConfig:
-    """What never changes in a run."""
+    """Static options of DADS; a new value means a new compiled program.
+
+    Example:
+        >>> DADSConfig(skills=Skills(kind="continuous", dimensions=3))
+    """
 
     sac: SACConfig = field(default_factory=SACConfig)
-    """The SAC that follows the skills."""
+    """The SAC that is conditioned on the skill."""
     skills: Skills = field(default_factory=lambda: Skills(kind="continuous"))
-    """The prior of skills, and what they are to differ in."""
+    """Prior of skills, and the descriptor in which they should differ."""
     dynamics: Torso = field(default_factory=Torso)
-    """The torso of the skill dynamics."""
+    """Torso of the skill dynamics."""
     components: int = 4
-    """Normal distributions in their mixture."""
+    """Normal distributions in the mixture of the skill dynamics."""
     learn_variance: bool = False
-    """Learn the deviations, between 0.3 and 10, instead of 1."""
+    """Learn the standard deviations, between 0.3 and 10, instead of fixing them at 1."""
     omit: int = -1
-    """Leading coordinates of the descriptor that the dynamics don't see; -1 means those of a position."""
+    """Leading coordinates of the descriptor that the dynamics do not receive; -1 omits those of a position."""
     samples: int = 100
-    """Skills of the prior that a continuous one is compared with."""
+    """Skills drawn from the prior that a continuous skill is compared with."""
     dynamics_every: int = 1
-    """Updates of SAC for each of the dynamics."""
+    """Updates of SAC per update of the dynamics."""
     correction: float = 0.0
-    """Off-policy correction: the likelihood of a transition is weighted by how much likelier its action has become,
-    between 1 over this and this; 10 is usual, 0 means none."""
+    """Off-policy correction: weight the likelihood of a transition by the probability ratio of its action under the new
+    and the old policy, clipped between 1 over this and this; 10 is usual, 0 does not correct."""
 
     def __post_init__(self) -> None:
-        for name in ("components", "samples", "dynamics_every"):
-            value = getattr(self, name)
-            require(value >= 1, f"--agent.{name.replace('_', '-')} must be at least 1, not {value}.")
-        require(self.omit >= -1, f"--agent.omit must be a number of coordinates, or -1, not {self.omit}.")
+        require_one_skill_per_return(self)
+        require_at_least(self, 1, "components", "samples", "dynamics_every")
+        require(self.omit >= -1, f"`omit` must be a number of coordinates, or -1, not {self.omit}.", self)
         require(
             self.correction == 0 or self.correction >= 1,
-            f"--agent.correction must be 0, or at least 1, not {self.correction:g}.",
+            f"`correction` must be 0, or at least 1, not {self.correction:g}.",
+            self,
         )
 
 
 class DADSHyper(NamedTuple):
-    """What tuning may change at any time."""
+    """Hyper-parameters of DADS, which a schedule or a search may change at any time.
+
+    Args:
+        sac: Hyper-parameters of SAC.
+        dynamics_lr: Learning rate of the skill dynamics.
+        smerl_scale: Factor of the skill reward, if SMERL adds it to the environment's reward.
+
+    Example:
+        >>> DADSHyper(sac=SACHyper(target_entropy=-2.0), dynamics_lr=1e-3)
+    """
 
     sac: SACHyper = SACHyper()
     dynamics_lr: Scalar = 3e-4
@@ -83,7 +97,13 @@ DADS_SPACE = {f"sac.{name}": space for name, space in SAC_SPACE.items()} | {
 
 
 class DADSStatistics(NamedTuple):
-    """What is known of the data: descriptors and their changes over valid transitions, and finished episodes."""
+    """Running statistics of the data.
+
+    Args:
+        descriptors: Statistics of the descriptors before a step.
+        changes: Statistics of their changes.
+        finished: The newest finished episodes.
+    """
 
     descriptors: RunningStats
     changes: RunningStats
@@ -91,7 +111,14 @@ class DADSStatistics(NamedTuple):
 
 
 class DADSState(NamedTuple):
-    """What learning changes."""
+    """The state of DADS, which `update` and `observe` change.
+
+    Args:
+        sac: State of the SAC.
+        dynamics: Parameters of the skill dynamics.
+        optimiser: State of the dynamics' optimiser.
+        statistics: Running statistics of the data.
+    """
 
     sac: SACState
     dynamics: Params
@@ -101,38 +128,61 @@ class DADSState(NamedTuple):
 
 @dataclass(frozen=True)
 class DADS:
-    """The agent. `update` makes one update of the dynamics, then `dynamics_every` of SAC with the rewards they give."""
+    """The DADS agent.
+
+    One call of `update` makes one update of the skill dynamics, then `dynamics_every` updates of SAC with the reward of
+    the new dynamics.
+
+    Args:
+        config: Static options.
+        spec: Sizes and limits of the environment, which must append its descriptor (see `Described`) unless skills
+            differ in the observation.
+
+    Example:
+        >>> env = Described(covey.envs.make("point-free"))
+        >>> agent = covey.DADS(covey.DADSConfig(), env.spec)
+        >>> trainer = covey.make_trainer(agent, env, covey.DADSHyper())
+    """
 
     config: DADSConfig
     spec: EnvSpec
 
     def __post_init__(self) -> None:
-        size = len(self.skill_sac.view.descriptor)  # raises where there is no such descriptor
-        require(self.config.omit <= size, f"--agent.omit {self.config.omit} is more than the descriptor's {size}.")
+        size = len(self.skill_sac.view.descriptor)  # raises if the environment has no such descriptor
+        require(
+            self.config.omit <= size,
+            f"`omit` {self.config.omit} is more than the descriptor's {size} coordinates.",
+            self.config,
+        )
 
     @property
     def skill_sac(self) -> SkillSAC:
+        """The SAC that is conditioned on the skill."""
         return SkillSAC(self.config.sac, self.config.skills, self.spec)
 
     @property
     def plan(self) -> SamplePlan:
+        """The batches of `dynamics_every` updates of SAC."""
         batch_size, window, updates = self.skill_sac.sac.plan
         every = self.config.dynamics_every
         return SamplePlan(batch_size * every, window, updates * every)
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The coordinates of the descriptor that the dynamics see."""
-        position, omit = self.skill_sac.view.position, self.config.omit
+        """The coordinates of the descriptor that the dynamics receive."""
+        position = self.skill_sac.view.position
+        omit = self.config.omit
         return tuple(i for i, p in enumerate(position) if (not p if omit < 0 else i >= omit))
 
     @property
     def dynamics(self) -> MixtureNetwork:
+        """The flax module: [descriptor, skill] -> mixture of normalised changes of the descriptor."""
         std = 0.0 if self.config.learn_variance else 1.0
         size = len(self.skill_sac.view.descriptor)
         return MixtureNetwork(self.config.dynamics.module(), size, self.config.components, std, STD_LIMITS)
 
     def init(self, hyper: DADSHyper, key: Key) -> DADSState:
+        """Returns a new state."""
         key_sac, key_dynamics = jax.random.split(key)
         size = len(self.skill_sac.view.descriptor)
         dynamics = init(self.dynamics, key_dynamics, jnp.zeros(len(self.inputs) + self.config.skills.size))
@@ -144,11 +194,13 @@ class DADS:
         )
 
     def begin(self, state: DADSState, hyper: DADSHyper, key: Key) -> SkillMemory:
+        """Draws the skill of a new episode."""
         return self.skill_sac.begin(key)
 
     def act(
         self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode
     ) -> Decision:
+        """Decides at one observation with the current skill; stores log pi(a | s, z) for the off-policy correction."""
         decision = self.skill_sac.act(state.sac, hyper.sac, memory, obs, key, mode)
         if not self.config.correction:
             return decision
@@ -159,6 +211,7 @@ class DADS:
         return decision._replace(extras=decision.extras | {"log_prob": log_prob})
 
     def observe(self, state: DADSState, hyper: DADSHyper, rollout: Step, key: Key) -> DADSState:
+        """Updates the running statistics with fresh data [T, N]."""
         key_reward, key_sac = jax.random.split(key)
         data = moves(self.skill_sac.view, rollout)
         statistics = DADSStatistics(
@@ -166,17 +219,20 @@ class DADS:
             changes=update_stats(state.statistics.changes, data.after - data.before, data.valid),
             finished=self.skill_sac.finish(state.statistics.finished, rollout),
         )
-        state, reward = state._replace(statistics=statistics), rollout.reward
+        state = state._replace(statistics=statistics)
+        reward = rollout.reward
         if self.config.sac.normalise.rewards:
             reward, _ = self._reward(state, hyper, rollout, key_reward)
         sac_view = self.skill_sac.as_seen_by_sac(rollout, reward)
         return state._replace(sac=self.skill_sac.sac.observe(state.sac, hyper.sac, sac_view, key_sac))
 
     def update(self, state: DADSState, hyper: DADSHyper, batch: Step, key: Key) -> tuple[DADSState, Metrics]:
+        """Makes one update of the dynamics, then `dynamics_every` updates of SAC."""
         key_reward, key_sac = jax.random.split(key)
-        state, metrics = self._update_dynamics(state, hyper, batch)
+        state, metrics = self.update_dynamics(state, hyper, batch)
         reward, metrics["information"] = self._reward(state, hyper, batch, key_reward)
-        rewarded, every = self.skill_sac.as_seen_by_sac(batch, reward), self.config.dynamics_every
+        rewarded = self.skill_sac.as_seen_by_sac(batch, reward)
+        every = self.config.dynamics_every
 
         def learn(sac: SACState, x: tuple[Step, Key]) -> tuple[SACState, Metrics]:
             return self.skill_sac.sac.update(sac, hyper.sac, *x)
@@ -186,13 +242,17 @@ class DADS:
         return state._replace(sac=sac), metrics | jax.tree.map(jnp.mean, sac_metrics)
 
     def information(self, state: DADSState, data: Moves, key: Key) -> tuple[Array, Array]:
-        """log L - log sum_i exp(clip(log q(z_i) - log q(z))) [rows], and whether z is the likeliest of discrete skills.
+        """Returns the skill reward log L - log sum_i exp(clip(log q(d' | d, z_i) - log q(d' | d, z))), [rows].
 
-        z_i are all discrete skills, so that it is exact; or draws of the prior, and the skill itself.
+        The z_i are all L discrete skills, which is exact; or, for continuous skills, draws from the prior and the skill
+        itself.
+
+        Returns:
+            The reward, and 1 for rows where z is the likeliest of the discrete skills (0 for continuous skills).
         """
         skills = self.config.skills
         others = jnp.eye(skills.number) if skills.discrete else skills.draw(key, self.config.samples)
-        # Where the dynamics see the skill alone, one row of them serves for all.
+        # If the dynamics receive no coordinate of the descriptor, their output is the same for all rows: compute one.
         where = data.before[None] if self.inputs else data.before[None, :1]
         shape = (len(others), where.shape[1])
         skill = jnp.broadcast_to(others[:, None], (*shape, skills.size))
@@ -202,7 +262,7 @@ class DADS:
         other = mixture.log_prob(change[None])
         ratio = jnp.clip(other - own[None], -MOST_RATIO, MOST_RATIO)
         if skills.discrete:
-            # Not `ratio <= 0`: `own` is another product, which may round to less than the same number in `other`.
+            # Not `ratio <= 0`: `own` comes from another matrix product and may be rounded differently from `other`.
             right = jnp.argmax(other, axis=0) == jnp.argmax(data.skill, axis=-1)
         else:
             right = jnp.zeros_like(own)
@@ -210,20 +270,24 @@ class DADS:
         return jnp.log(float(len(ratio))) - jax.nn.logsumexp(ratio, axis=0), right.astype(jnp.float32)
 
     def predict(self, state: DADSState, descriptor: Array, skill: Array, key: Key | None = None) -> Array:
-        """The next descriptor [..., D]: its mean, or with a key a draw."""
+        """Predicts the next descriptor [..., D]: its mean, or with a key a draw."""
         mixture = self._mixture(state, state.dynamics, descriptor, skill)
         change = mixture.expected() if key is None else mixture.sample(key)
         shape = (1,) * (descriptor.ndim - 1) + (-1,)
-        scale, mean = deviation(state.statistics.changes).reshape(shape), state.statistics.changes.mean.reshape(shape)
+        scale = deviation(state.statistics.changes).reshape(shape)
+        mean = state.statistics.changes.mean.reshape(shape)
         return descriptor + mean + scale * change
 
     def show_skills(self) -> Array:
+        """Returns skills [S, K] that represent all skills."""
         return self.config.skills.show()
 
     def memory_for(self, skill: Array) -> SkillMemory:
+        """Returns the memory at the first step of an episode with a given skill [K]."""
         return self.skill_sac.memory_for(skill)
 
     def measure(self, state: DADSState, hyper: DADSHyper, paths: Paths, key: Key) -> Metrics:
+        """Measures the information, the predictions of the dynamics over 1 and HORIZON steps, and the coverage."""
         data = moves(self.skill_sac.view, steps_of(paths))
         information, right = self.information(state, data, key)
         change = normalise(state.statistics.changes, data.after - data.before)
@@ -243,7 +307,7 @@ class DADS:
         )
 
     def _prediction(self, state: DADSState, paths: Paths, horizon: int) -> Metrics:
-        """The mean prediction over some steps: its root mean squared error, the share of the displacement explained."""
+        """Returns the error of the mean prediction over `horizon` steps, and the share of displacement explained."""
         horizon = min(horizon, paths.valid.shape[-1])
         where = paths.obs[..., jnp.array(self.skill_sac.view.descriptor)]
         begin, end, valid = where[:, :, :-horizon], where[:, :, horizon:], paths.valid[..., horizon - 1 :]
@@ -256,14 +320,14 @@ class DADS:
         return {f"error_{horizon}": jnp.sqrt(error), f"explained_{horizon}": 1.0 - error / jnp.maximum(variance, 1e-12)}
 
     def _reward(self, state: DADSState, hyper: DADSHyper, step: Step, key: Key) -> tuple[Array, Array]:
-        """The reward of each step, and the mean information in it."""
+        """Returns the reward of each step, and the mean information."""
         data = moves(self.skill_sac.view, step)
         information, _ = self.information(state, data, key)
         reward = self.skill_sac.reward(state.statistics.finished, step, information, hyper.smerl_scale)
         return reward, mean_valid(information, data.valid)
 
-    def _update_dynamics(self, state: DADSState, hyper: DADSHyper, batch: Step) -> tuple[DADSState, Metrics]:
-        """Maximum likelihood of the normalised change of the descriptor, weighted by the off-policy correction."""
+    def update_dynamics(self, state: DADSState, hyper: DADSHyper, batch: Step) -> tuple[DADSState, Metrics]:
+        """Makes one step of maximum likelihood of the descriptor's change, weighted by the off-policy correction."""
         data = moves(self.skill_sac.view, batch)
         change = normalise(state.statistics.changes, data.after - data.before)
         weight = jnp.ones_like(data.valid)
@@ -286,12 +350,12 @@ class DADS:
         return state._replace(dynamics=dynamics, optimiser=optimiser), metrics
 
     def _mixture(self, state: DADSState, dynamics: Params, descriptor: Array, skill: Array) -> Mixture:
-        """q(. | d, z) of normalised changes."""
-        statistics = normalise(state.statistics.descriptors, descriptor)[..., jnp.array(self.inputs, int)]
-        return apply(self.dynamics, dynamics, jnp.concatenate([statistics, skill], axis=-1))
+        """Returns q(. | d, z) of normalised changes."""
+        inputs = normalise(state.statistics.descriptors, descriptor)[..., jnp.array(self.inputs, int)]
+        return apply(self.dynamics, dynamics, jnp.concatenate([inputs, skill], axis=-1))
 
     def _log_prob(self, state: DADSState, obs: Array, skill: Array, action: Array) -> Array:
-        """log pi(a | s, z) with the current policy."""
+        """Returns log pi(a | s, z) under the current policy."""
         sac = self.skill_sac.sac
-        statistics = sac.config.normalise.obs(state.sac.statistics, self.skill_sac.with_skill(obs, skill))
-        return sac.policy(state.sac, statistics).log_prob(action)
+        inputs = sac.config.normalise.obs(state.sac.statistics, self.skill_sac.with_skill(obs, skill))
+        return sac.policy(state.sac, inputs).log_prob(action)

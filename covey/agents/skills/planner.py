@@ -1,6 +1,6 @@
-"""Planning with skills, and no further training: model-predictive control in the dynamics that DADS has learnt.
+"""Planning with skills, without further training: model-predictive control with the dynamics that DADS has learnt.
 
-Continuous skills by MPPI (Williams et al., 2016), as in the paper; discrete ones by search.
+MPPI (Williams et al., 2016) optimises plans of continuous skills, as in the paper; discrete skills use search.
 """
 
 from dataclasses import dataclass, field
@@ -11,45 +11,55 @@ import jax.numpy as jnp
 
 from covey.agent import Decision
 from covey.agents.skills.dads import DADS, DADSHyper, DADSState
-from covey.errors import require
+from covey.errors import require, require_at_least
 from covey.types import Array, Key, Mode
 
 MOST_SEQUENCES = 1024
-"""As many sequences of discrete skills are tried one and all; of more, some draws."""
+"""Up to this many sequences of discrete skills are enumerated; beyond it, sampled."""
 SHRINK = 0.7
-"""How much closer the candidates of each refinement lie to the plan than those of the one before."""
+"""Factor by which the noise of the candidates shrinks with each refinement."""
 
 
 @dataclass(frozen=True)
 class Planning:
-    """How far and how hard to think."""
+    """Settings of the planner.
+
+    Example:
+        >>> Planning(horizon=4, hold=10)
+    """
 
     horizon: int = 1
     """Skills in a plan."""
     hold: int = 10
-    """Steps that each is followed for."""
+    """Steps that each skill in a plan lasts."""
     candidates: int = 50
-    """Plans that are tried at once."""
+    """Plans that are compared in each refinement."""
     refinements: int = 10
-    """Times that the best of them are averaged and new ones drawn around."""
+    """Rounds of averaging the best plans and drawing new ones around the average."""
     temperature: float = 10.0
-    """How much the best of them count in the average: weights are exp(-temperature * cost)."""
+    """How much better plans count in the average: their weight is exp(-temperature * cost)."""
     smoothing: float = 0.9
-    """How much of a skill in a plan comes from the one before it."""
+    """Share of a skill in a plan that comes from the skill before it."""
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "hold", "candidates", "refinements"):
+        names = ("horizon", "hold", "candidates", "refinements")
+        require_at_least(self, 1, *names)
+        for name in names:
             value = getattr(self, name)
-            require(value >= 1, f"--planning.{name} must be at least 1, not {value}.")
-            require(value <= 10_000, f"--planning.{name} must be at most 10,000, not {value}.")
-        require(
-            0 < self.temperature < float("inf"), f"--planning.temperature must be positive, not {self.temperature:g}."
-        )
-        require(0 <= self.smoothing < 1, f"--planning.smoothing must lie in [0, 1), not {self.smoothing:g}.")
+            require(value <= 10_000, f"`{name}` must be at most 10,000, not {value}.", self)
+        finite = 0 < self.temperature < float("inf")
+        require(finite, f"`temperature` must be positive, not {self.temperature:g}.", self)
+        require(0 <= self.smoothing < 1, f"`smoothing` must lie in [0, 1), not {self.smoothing:g}.", self)
 
 
 class PlannerState(NamedTuple):
-    """The agent's state, the goals [G, D] to visit in turn, and how near [] is there."""
+    """The state of a planner.
+
+    Args:
+        agent: The agent's state.
+        goals: Descriptors to visit in turn, [G, D].
+        radius: A goal counts as reached within this distance, [].
+    """
 
     agent: DADSState
     goals: Array
@@ -57,7 +67,14 @@ class PlannerState(NamedTuple):
 
 
 class PlannerMemory(NamedTuple):
-    """The plan [horizon, K], the skill [K] being followed, for how many steps, and how many goals were reached."""
+    """The memory of a planner within an episode.
+
+    Args:
+        plan: The current plan, [horizon, K].
+        skill: The current skill, [K].
+        age: Steps since the last plan.
+        reached: Number of goals reached.
+    """
 
     plan: Array
     skill: Array
@@ -67,23 +84,38 @@ class PlannerMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Planner:
-    """A policy that steers an agent's skills from goal to goal. It decides anew every `hold` steps, and at a goal."""
+    """A policy that chooses the skills of an agent so as to reach goals. It plans every `hold` steps, and at a goal.
+
+    Args:
+        agent: A trained DADS agent.
+        planning: Settings.
+
+    Example:
+        >>> planner = Planner(agent, Planning(horizon=2))
+        >>> state = PlannerState(agent_state, goals=jnp.array([[3.0, 4.0]]), radius=jnp.asarray(0.5))
+        >>> memory = planner.begin(state, hyper, key)
+        >>> decision = planner.act(state, hyper, memory, obs, key, "greedy")
+    """
 
     agent: DADS
     planning: Planning = field(default_factory=Planning)
 
     @property
     def exhaustive(self) -> bool:
+        """True if all sequences of skills are compared."""
         skills = self.agent.config.skills
         return skills.discrete and skills.number**self.planning.horizon <= MOST_SEQUENCES
 
     def begin(self, state: PlannerState, hyper: DADSHyper, key: Key) -> PlannerMemory:
-        size, zero = self.agent.config.skills.size, jnp.zeros((), jnp.int32)
+        """Returns the memory before the first step of an episode."""
+        size = self.agent.config.skills.size
+        zero = jnp.zeros((), jnp.int32)
         return PlannerMemory(jnp.zeros((self.planning.horizon, size)), jnp.zeros(size), zero, zero)
 
     def act(
         self, state: PlannerState, hyper: DADSHyper, memory: PlannerMemory, obs: Array, key: Key, mode: Mode
     ) -> Decision:
+        """Decides at one observation, with a new plan if one is due."""
         key_plan, key_act = jax.random.split(key)
         count = state.goals.shape[0]
         where = obs[jnp.array(self.agent.skill_sac.view.descriptor)]
@@ -92,7 +124,7 @@ class Planner:
         reached = memory.reached + arrived.astype(jnp.int32)
         goal = state.goals[jnp.minimum(reached, count - 1)]
         due = arrived | (memory.age % self.planning.hold == 0)
-        # The first skill has been followed; the last one is the first guess at the one that joins.
+        # Shift the plan by the skill that was just executed; its last skill is the first guess for the new one.
         rest = jnp.concatenate([memory.plan[1:], memory.plan[-1:]])
         plan = self._refined(state, jnp.where(due, rest, memory.plan), where, goal, due, key_plan)
         skill = jnp.where(due, plan[0], memory.skill)
@@ -102,7 +134,7 @@ class Planner:
         return Decision(decision.action, PlannerMemory(plan, skill, age, reached), extras)
 
     def cost(self, state: PlannerState, plans: Array, where: Array, goal: Array) -> Array:
-        """The distance to the goal, summed up over the steps that the dynamics predict for plans [C, horizon, K]."""
+        """Returns the distance to the goal, summed over the predicted steps of plans [C, horizon, K]; [C]."""
 
         def step(carry: tuple[Array, Array], skill: Array) -> tuple[tuple[Array, Array], None]:
             descriptor, cost = carry
@@ -114,12 +146,15 @@ class Planner:
         return jax.lax.scan(step, start, skills)[0][1]
 
     def _refined(self, state: PlannerState, plan: Array, where: Array, goal: Array, due: Array, key: Key) -> Array:
-        """A better plan, or where none is due the same. (A loop of no rounds costs nothing, as a branch would.)"""
+        """Returns a better plan if one is due, else the same plan.
+
+        It is a loop of 0 rounds instead of a branch: under `vmap`, `lax.cond` would compute both branches.
+        """
         discrete = self.agent.config.skills.discrete
         rounds = jnp.where(due, 1 if discrete else self.planning.refinements, 0)
 
         def refine(i: Array, plan: Array) -> Array:
-            plans = self._candidates(plan, i, jax.random.fold_in(key, i))
+            plans = self.candidates(plan, i, jax.random.fold_in(key, i))
             cost = self.cost(state, plans, where, goal)
             if discrete:
                 return plans[jnp.argmin(cost)]
@@ -128,9 +163,10 @@ class Planner:
 
         return jax.lax.fori_loop(0, rounds, refine, plan)
 
-    def _candidates(self, plan: Array, i: Array, key: Key) -> Array:
-        """Plans to try in refinement i, [C, horizon, K]: all, or draws; of continuous skills, near the plan."""
-        skills, horizon = self.agent.config.skills, self.planning.horizon
+    def candidates(self, plan: Array, i: Array, key: Key) -> Array:
+        """Returns the plans of refinement i, [C, horizon, K]: all sequences, or draws; if continuous, near the plan."""
+        skills = self.agent.config.skills
+        horizon = self.planning.horizon
         if self.exhaustive:
             each = jnp.meshgrid(*[jnp.arange(skills.number)] * horizon, indexing="ij")
             return jax.nn.one_hot(jnp.stack(each, axis=-1).reshape(-1, horizon), skills.number)
@@ -146,8 +182,9 @@ class Planner:
 
 
 def goal_limits(agent: DADS) -> tuple[list[float], list[float]] | None:
-    """Between which descriptors an environment says that it plays, if skills differ in its own descriptor."""
-    own, first = agent.spec.descriptor, agent.spec.shown_size
+    """Returns the environment's limits of the goal's coordinates; None unless skills differ in its descriptor."""
+    own = agent.spec.descriptor
+    first = agent.spec.shown_size
     coordinates = [i - first for i in agent.skill_sac.view.descriptor]
     if own is None or min(coordinates) < 0:
         return None
@@ -155,8 +192,9 @@ def goal_limits(agent: DADS) -> tuple[list[float], list[float]] | None:
 
 
 def goal_names(agent: DADS) -> list[str]:
-    """What the coordinates of a goal are called."""
-    own, first = agent.spec.descriptor, agent.spec.shown_size
+    """Returns the names of the goal's coordinates."""
+    own = agent.spec.descriptor
+    first = agent.spec.shown_size
     return [own.names[i - first] if own and i >= first else f"obs{i}" for i in agent.skill_sac.view.descriptor]
 
 

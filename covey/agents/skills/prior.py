@@ -1,4 +1,4 @@
-"""Skills: their prior, what of an observation the policy and the models of skills see, and general measures."""
+"""Skills: their prior, the coordinates that the policy and the models of skills receive, and general measures."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -7,65 +7,69 @@ import jax
 import jax.numpy as jnp
 
 from covey.agents.skills.contract import Paths
-from covey.errors import require, unknown
+from covey.errors import CoveyError, require, require_at_least, unknown
 from covey.types import Array, EnvSpec, Key, Metrics, Step
 
 GRID = 5
-"""Continuous skills of two dimensions are shown on a grid of so many by so many."""
+"""Side of the grid on which continuous skills of two dimensions are shown."""
 SHOWN = 32
-"""Of other continuous skills, so many draws are shown."""
+"""Number of other continuous skills that are shown."""
 CELLS = 20
-"""Cells of the coverage along each of the descriptor's first two coordinates."""
+"""Cells along each of the descriptor's first two coordinates, for the coverage."""
 
 
 @dataclass(frozen=True)
 class Skills:
-    """The prior of skills, and what they are to differ in."""
+    """The prior of skills, and the descriptor in which they should differ.
+
+    Example:
+        >>> DIAYNConfig(skills=Skills(number=16, descriptor=("x", "y")))
+    """
 
     kind: Literal["discrete", "continuous"] = "discrete"
-    """A few skills with a number each, or a space of them."""
+    """`discrete`: a finite number of skills; `continuous`: a space of skills."""
     number: int = 8
-    """How many discrete skills."""
+    """Number of discrete skills."""
     dimensions: int = 2
     """Dimensions of continuous skills."""
     prior: Literal["uniform", "normal"] = "uniform"
-    """Continuous skills are uniform on [-1, 1], or standard normal, in each dimension."""
+    """Prior of continuous skills: uniform on [-1, 1] or standard normal, in each dimension."""
     resample: float = 0.0
     """Probability of a new skill at each step within an episode; 0 keeps a skill for the episode."""
     resample_after: int = 10
-    """Steps that a skill lasts at least."""
+    """Minimum number of steps of a skill."""
     descriptor: tuple[str, ...] = ()
-    """What skills are to differ in: nothing given, the environment's own descriptor; names, such as `x y`, those
-    coordinates of it; `observation`, the whole observation; numbers, such as `0 1`, those coordinates of that."""
+    """In what skills should differ. Empty: the environment's descriptor. Names, such as x y: these coordinates of the
+    descriptor. observation: the whole observation. Numbers, such as 0 1: these coordinates of the observation."""
     hide_descriptor: bool = True
-    """Hide from the policy what the descriptor tells of a position, where the environment says where it shows that."""
+    """Hide the coordinates of a position in the descriptor from the policy, if the environment says which they are."""
     smerl: bool = False
-    """SMERL (arXiv 2010.14484): the environment's reward and, for skills whose newest finished episode came up to
-    the target less the margin, --hyper.smerl-scale times that of skills."""
+    """SMERL (arXiv 2010.14484): reward the environment's reward, plus the hyper-parameter `smerl_scale` times the skill
+    reward if the newest episode of the skill reached the target return minus the margin."""
     smerl_target: float = 0.0
-    """Return of a good episode."""
+    """Target return of SMERL."""
     smerl_margin: float = 0.0
-    """How far below it an episode may stay."""
+    """Margin below the target return within which an episode counts as good."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "descriptor", tuple(self.descriptor))
-        for name, least in (("number", 2), ("dimensions", 1), ("resample_after", 1)):
-            value = getattr(self, name)
-            require(value >= least, f"--agent.skills.{name.replace('_', '-')} must be at least {least}, not {value}.")
-        require(0 <= self.resample <= 1, f"--agent.skills.resample must lie in [0, 1], not {self.resample:g}.")
-        require(self.smerl_margin >= 0, f"--agent.skills.smerl-margin must not be negative, not {self.smerl_margin:g}.")
+        require_at_least(self, 2, "number")
+        require_at_least(self, 1, "dimensions", "resample_after")
+        require_at_least(self, 0, "smerl_margin")
+        require(0 <= self.resample <= 1, f"`resample` must lie in [0, 1], not {self.resample:g}.", self)
 
     @property
     def discrete(self) -> bool:
+        """True for discrete skills."""
         return self.kind == "discrete"
 
     @property
     def size(self) -> int:
-        """Numbers in a skill: one-hot, or its coordinates."""
+        """Numbers in a skill: a one-hot vector, or coordinates."""
         return self.number if self.discrete else self.dimensions
 
     def draw(self, key: Key, count: int) -> Array:
-        """Skills [count, size] of the prior."""
+        """Draws skills [count, size] from the prior."""
         if self.discrete:
             return jax.nn.one_hot(jax.random.randint(key, (count,), 0, self.number), self.number)
         shape = (count, self.dimensions)
@@ -74,7 +78,7 @@ class Skills:
         return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
 
     def log_prior(self, skill: Array) -> Array:
-        """log p(z) of skills [..., size]."""
+        """Returns log p(z) of skills [..., size]."""
         if self.discrete:
             return jnp.full(skill.shape[:-1], -jnp.log(self.number))
         if self.prior == "normal":
@@ -82,7 +86,7 @@ class Skills:
         return jnp.full(skill.shape[:-1], -self.dimensions * jnp.log(2.0))
 
     def show(self) -> Array:
-        """Skills that stand for all: every discrete one, a grid of one or two dimensions, or draws, always the same."""
+        """Returns skills for display: all discrete ones, a grid in one or two dimensions, or a fixed set of draws."""
         if self.discrete:
             return jnp.eye(self.number)
         if self.dimensions > 2:
@@ -94,7 +98,13 @@ class Skills:
 
 
 class View(NamedTuple):
-    """Coordinates of what an agent is given: what the policy sees, the descriptor, and which of that is a position."""
+    """Coordinates of an agent's observation.
+
+    Args:
+        policy: Coordinates that the policy receives.
+        descriptor: Coordinates of the descriptor.
+        position: For each coordinate of the descriptor, whether it is a position.
+    """
 
     policy: tuple[int, ...]
     descriptor: tuple[int, ...]
@@ -102,8 +112,9 @@ class View(NamedTuple):
 
 
 def view(skills: Skills, spec: EnvSpec) -> View:
-    """What the chosen descriptor means in an environment; an error where there is no such thing."""
-    shown, own = spec.shown_size, spec.descriptor
+    """Returns the coordinates of the chosen descriptor; raises a CoveyError if the environment does not have it."""
+    shown = spec.shown_size
+    own = spec.descriptor
     chosen = skills.descriptor
     if chosen == ("observation",):
         descriptor = tuple(range(shown))
@@ -112,13 +123,14 @@ def view(skills: Skills, spec: EnvSpec) -> View:
         beyond = [i for i in descriptor if i >= shown]
         require(
             not beyond,
-            f"--agent.skills.descriptor names coordinate {''.join(map(str, beyond[:1]))} of an observation that has "
-            f"{shown}: choose from 0 to {shown - 1}.",
+            f"`descriptor` names coordinate {''.join(map(str, beyond[:1]))} of an observation that has {shown}: choose "
+            f"from 0 to {shown - 1}.",
+            skills,
         )
     else:
-        descriptor = _named(chosen, spec)
-    require(len(set(descriptor)) == len(descriptor), f"--agent.skills.descriptor names a coordinate twice: {chosen}.")
-    # Where the position stands: behind the observation, and within it where the environment says so.
+        descriptor = _named(skills, spec)
+    require(len(set(descriptor)) == len(descriptor), f"`descriptor` names a coordinate twice: {chosen}.", skills)
+    # A position is found in the appended descriptor, and in the observation itself if the environment says where.
     positions = range(shown, shown + own.size) if own and own.is_position else ()
     twins = dict(zip(own.coordinates, positions, strict=True)) if own and own.is_position and own.coordinates else {}
     position = tuple(i in positions or i in twins for i in descriptor)
@@ -127,23 +139,31 @@ def view(skills: Skills, spec: EnvSpec) -> View:
     return View(policy, descriptor, position)
 
 
-def _named(chosen: tuple[str, ...], spec: EnvSpec) -> tuple[int, ...]:
-    """Coordinates of the environment's own descriptor, all of them unless some are named."""
-    remedy = "Choose coordinates of the observation, as in --agent.skills.descriptor 0 1, or all: `observation`."
+def _named(skills: Skills, spec: EnvSpec) -> tuple[int, ...]:
+    """Returns the named coordinates of the environment's own descriptor; all of them if none is named."""
+    remedy = "Choose coordinates of the observation, as in `descriptor` 0 1, or all of them: `descriptor` observation."
+    chosen = skills.descriptor
     own = spec.descriptor
     if own is None:
-        require(bool(chosen), f"This environment has no state descriptor for skills to differ in. {remedy}")
+        require(bool(chosen), f"This environment has no state descriptor for skills to differ in. {remedy}", skills)
         raise unknown("descriptor", chosen[0], ["observation"])
-    require(spec.described, f"Wrap the environment: Described(env) tells an agent its descriptor. {remedy}")
+    require(spec.described, f"Wrap the environment in Described(env), which appends the descriptor. {remedy}", skills)
     for name in chosen:
         if name not in own.names:
             error = unknown("coordinate of the descriptor", name, own.names)
-            raise type(error)(f"{error} {remedy}")
+            raise CoveyError(f"{error} {remedy}", Skills)
     return tuple(spec.shown_size + own.names.index(name) for name in chosen or own.names)
 
 
 class Moves(NamedTuple):
-    """Transitions as models of skills see them, [rows, ...]: where from, where to, with which skill."""
+    """Transitions as the models of skills receive them, [rows, ...].
+
+    Args:
+        before: Descriptors before the step.
+        after: Descriptors after the step.
+        skill: Skills.
+        valid: 0 for rows that are not transitions; these hold zeros.
+    """
 
     before: Array
     after: Array
@@ -152,7 +172,7 @@ class Moves(NamedTuple):
 
 
 def moves(chosen: View, step: Step) -> Moves:
-    """The transitions of a step as rows. Those that are not valid hold zeros: nothing of them enters anywhere."""
+    """Returns the transitions of steps as rows. Rows that are not valid hold zeros, so that no NaN can leak."""
     valid = step.valid.reshape(-1)
     where = jnp.array(chosen.descriptor)
 
@@ -163,15 +183,22 @@ def moves(chosen: View, step: Step) -> Moves:
 
 
 def steps_of(paths: Paths) -> Step:
-    """Paths as the transitions [S, N, T] that they are made of."""
-    obs, next_obs = paths.obs[:, :, :-1], paths.obs[:, :, 1:]
+    """Returns the transitions [S, N, T] of paths."""
+    obs = paths.obs[:, :, :-1]
+    next_obs = paths.obs[:, :, 1:]
     nothing = jnp.zeros(paths.valid.shape)
     skill = jnp.broadcast_to(paths.skills[:, None, None], (*paths.valid.shape, paths.skills.shape[-1]))
     return Step(obs, nothing, nothing, nothing, next_obs, paths.valid, {"skill": skill})
 
 
 def coverage(paths: Paths, spec: EnvSpec) -> Metrics:
-    """Cells of the descriptor's limits that were visited, and how far ends lie apart, between skills and within one."""
+    """Measures how far skills spread in the descriptor's space.
+
+    Returns:
+        `cells`: visited cells of a grid over the descriptor's limits. `spread_between`: standard deviation of the
+        skills' mean end points. `spread_within`: standard deviation of the end points of one skill. Empty if the
+        environment has no descriptor.
+    """
     own = spec.descriptor
     if own is None:
         return {}

@@ -1,7 +1,7 @@
-"""A SAC that follows a skill: what DIAYN and DADS have in common."""
+"""A SAC conditioned on a skill: the part that DIAYN and DADS share."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,29 @@ from covey.errors import require
 from covey.types import Array, EnvSpec, Key, Mode, Scalar, Step
 
 KEPT = 256
-"""Finished episodes whose returns are known, for SMERL."""
+"""Number of finished episodes whose returns SMERL remembers."""
 
 
 class SkillMemory(NamedTuple):
-    """The skill [K] that is being followed, and for how many steps."""
+    """The memory within an episode.
+
+    Args:
+        skill: The current skill [K].
+        age: Steps it has lasted.
+    """
 
     skill: Array
     age: Array
 
 
 class Finished(NamedTuple):
-    """The newest finished episodes: the last skills that acted in them [KEPT, K], their returns, how many finished."""
+    """A ring of the newest finished episodes, for SMERL.
+
+    Args:
+        skill: The last skill that acted in each episode, [KEPT, K].
+        returns: Their returns, [KEPT].
+        total: Episodes ever finished.
+    """
 
     skill: Array
     returns: Array
@@ -33,7 +44,13 @@ class Finished(NamedTuple):
 
 @dataclass(frozen=True)
 class SkillSAC:
-    """Draws a skill for each episode, shows it to a SAC behind the observation, and pays that for skills."""
+    """A SAC conditioned on a skill: it draws one per episode, appends it to the observation, and replaces the reward.
+
+    Args:
+        config: Options of the SAC.
+        skills: The prior of skills.
+        spec: Sizes and limits of the environment.
+    """
 
     config: SACConfig
     skills: Skills
@@ -41,31 +58,31 @@ class SkillSAC:
 
     def __post_init__(self) -> None:
         require(
-            self.config.n_step == 1 or not self.skills.resample,
-            "--agent.sac.n-step above 1 would mix the rewards of different skills: don't --agent.skills.resample.",
-        )
-        require(
             not self.skills.smerl or self.spec.described,
-            "SMERL needs the return of an episode: wrap the environment, Described(env).",
+            "SMERL needs the return of an episode: wrap the environment in Described(env).",
         )
 
     @property
     def view(self) -> View:
+        """The coordinates that the policy and the models receive."""
         return view(self.skills, self.spec)
 
     @property
     def sac(self) -> SAC:
+        """The SAC, whose observation is [policy's coordinates, skill]."""
         size = len(self.view.policy) + self.skills.size
         return SAC(self.config, replace(self.spec, obs_size=size, described=False, rewards=(), reward_weights=()))
 
     def memory_for(self, skill: Array) -> SkillMemory:
+        """Returns the memory at the first step of an episode with a given skill [K]."""
         return SkillMemory(skill, jnp.zeros((), jnp.int32))
 
     def begin(self, key: Key) -> SkillMemory:
+        """Draws the skill of a new episode."""
         return self.memory_for(self.skills.draw(key, 1)[0])
 
     def act(self, state: SACState, hyper: SACHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode) -> Decision:
-        """SAC's decision; the skill is stored with it. Greedy acting keeps a skill for the episode."""
+        """Returns SAC's decision, and stores the skill with it. Greedy acting keeps the skill for the whole episode."""
         key_again, key_skill, key_act = jax.random.split(key, 3)
         skill, age = memory
         if self.skills.resample and mode != "greedy":
@@ -73,25 +90,27 @@ class SkillSAC:
             skill = jnp.where(again, self.skills.draw(key_skill, 1)[0], skill)
             age = jnp.where(again, 0, age)
         decision = self.sac.act(state, hyper, (), self.with_skill(obs, skill), key_act, mode)
-        # A skill that is drawn at an episode's final record never acts: its return is that of the one before.
+        # A skill that is drawn at the final record of an episode never acts: the return belongs to the skill before it.
         before = {"skill_before": memory.skill} if self.skills.smerl and self.skills.resample else {}
         return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill} | before)
 
     def with_skill(self, obs: Array, skill: Array) -> Array:
-        """What the policy and the critics see: [obs, skill]."""
+        """Returns the input of the policy and the critics: [obs, skill]."""
         return jnp.concatenate([obs[..., jnp.array(self.view.policy, int)], skill], axis=-1)
 
     def as_seen_by_sac(self, step: Step, reward: Array) -> Step:
-        """Steps as SAC sees them, with a reward for skills."""
+        """Returns steps as SAC receives them: with the skill in the observation, and the given reward."""
         skill = step.extras["skill"]
-        obs, next_obs = self.with_skill(step.obs, skill), self.with_skill(step.next_obs, skill)
+        obs = self.with_skill(step.obs, skill)
+        next_obs = self.with_skill(step.next_obs, skill)
         return step._replace(obs=obs, next_obs=next_obs, reward=reward, extras={})
 
     def no_episodes(self) -> Finished:
+        """Returns an empty ring of finished episodes."""
         return Finished(jnp.zeros((KEPT, self.skills.size)), jnp.zeros(KEPT), jnp.zeros((), jnp.int32))
 
     def finish(self, finished: Finished, rollout: Step) -> Finished:
-        """With the episodes that ended in fresh data [T, N], oldest first, added. A final record holds the return."""
+        """Adds the episodes that ended in fresh data [T, N], oldest first. Their final record holds the return."""
         if not self.skills.smerl:
             return finished
         ended = (1.0 - rollout.valid).reshape(-1).astype(jnp.int32)
@@ -106,10 +125,17 @@ class SkillSAC:
         )
 
     def reward(self, finished: Finished, step: Step, information: Array, scale: Scalar) -> Array:
-        """The information [rows] as the reward of each step [...].
+        """Returns the reward of each step [...].
 
-        With SMERL, r_env + 1[R(z) >= target - margin] scale r_skill, where R(z) is the return of the newest finished
-        episode with that skill or, of continuous skills, with the nearest one; 0 for the bracket where there is none.
+        Without SMERL it is the information. With SMERL it is r_env + 1[R(z) >= target - margin] scale r_skill, where
+        R(z) is the return of the newest finished episode with this skill (continuous skills: with the nearest skill).
+        The indicator is 0 if there is no such episode.
+
+        Args:
+            finished: The newest finished episodes.
+            step: Steps [...].
+            information: The skill reward of these steps, [rows].
+            scale: Factor of the skill reward in SMERL.
         """
         reward = information.reshape(step.reward.shape)
         if not self.skills.smerl:
@@ -118,11 +144,24 @@ class SkillSAC:
         distance = jnp.sum((skill - finished.skill[None]) ** 2, axis=-1)
         age = (finished.total - 1 - jnp.arange(KEPT)) % KEPT
         known = jnp.broadcast_to(jnp.arange(KEPT) < finished.total, distance.shape)
-        if self.skills.discrete:  # another skill's episode says nothing of this one
+        if self.skills.discrete:  # an episode of another skill does not count
             known &= distance < 1.0
-        # Equally near ones differ by their age alone.
+        # Among equally near skills, the newest episode wins.
         rank = jnp.where(known, distance + 1e-6 * age.astype(jnp.float32)[None], jnp.inf)
         returns = finished.returns[jnp.argmin(rank, axis=-1)].reshape(reward.shape)
         some = jnp.any(known, axis=-1).reshape(reward.shape)
         good = (returns >= self.skills.smerl_target - self.skills.smerl_margin) & some
         return step.reward + jnp.where(good, scale * reward, 0.0)
+
+
+def require_one_skill_per_return(config: Any) -> None:
+    """Raises a CoveyError if n-step returns would mix the rewards of different skills.
+
+    Args:
+        config: A configuration with the fields `sac` and `skills`.
+    """
+    require(
+        config.sac.n_step == 1 or not config.skills.resample,
+        "`sac.n_step` above 1 would mix the rewards of different skills. Set it to 1, or `skills.resample` to 0.",
+        config,
+    )
