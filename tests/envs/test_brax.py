@@ -10,11 +10,10 @@ import pytest
 
 from covey import envs
 from covey.cli import main
-from covey.envs.check import EPISODES, STEPS, check
+from covey.envs.check import EPISODES, STEPS, check, probe
 from covey.envs.compiled import brax
 from covey.envs.compiled.brax import Brax
 from covey.errors import CoveyError
-from covey.evaluation.rollout import probe
 from covey.plots.film import write_gif
 from tests.runs import assert_same_run
 

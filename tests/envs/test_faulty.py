@@ -77,7 +77,7 @@ def test_a_class_that_is_not_there():
 
 def test_a_hang_is_named(capfd, monkeypatch):
     """After a minute, which is made shorter here, by a thread that sleeps meanwhile."""
-    from covey.envs import guard
+    from covey.envs.host import guard
 
     monkeypatch.setattr(guard, "PATIENCE", 0.2)
     watched = guard.Guard("gymnasium:Slow")

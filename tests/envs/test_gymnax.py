@@ -7,9 +7,8 @@ import pytest
 
 from covey import envs
 from covey.envs.builtin.pendulum import Pendulum, PendulumState
-from covey.envs.check import check
+from covey.envs.check import check, probe
 from covey.errors import CoveyError
-from covey.evaluation.rollout import probe
 
 pytest.importorskip("gymnax")
 
