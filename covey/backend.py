@@ -10,6 +10,8 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,25 @@ def silence_xla() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+@contextmanager
+def silence_mujoco() -> Iterator[None]:
+    """Drops MuJoCo's warnings while models of other libraries are loaded.
+
+    Without a handler MuJoCo prints them and writes MUJOCO_LOG.TXT into the current folder. Without MuJoCo, this does
+    nothing.
+    """
+    if not find_spec("mujoco"):
+        yield
+        return
+    mujoco: Any = import_module("mujoco")
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _processor() -> str:

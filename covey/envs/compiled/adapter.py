@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.backend import silence_mujoco
 from covey.errors import CoveyError
 from covey.types import Array
 
 HEIGHT, WIDTH = 240, 320
 """Of a picture that MuJoCo draws."""
-DEAR_START = 20
+EXPENSIVE_START = 20
 """Steps per start state where a reset is not small beside a step."""
 
 
@@ -62,15 +63,9 @@ def relaxed_promotion() -> Iterator[None]:
 
 @contextmanager
 def loading_models() -> Iterator[None]:
-    """Keeps off the terminal, and out of a file beside it, what MuJoCo warns of when it reads a library's models."""
-    mujoco = load_mujoco()
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        with quiet(), relaxed_promotion():
-            yield
-    finally:
-        mujoco.set_mju_user_warning(before)
+    """The context to load a library's models in: no output, no MuJoCo warnings, relaxed promotion."""
+    with silence_mujoco(), quiet(), relaxed_promotion():
+        yield
 
 
 def scalar(value: Any) -> Array:

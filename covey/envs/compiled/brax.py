@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.compiled.adapter import (
-    DEAR_START,
+    EXPENSIVE_START,
     draw,
     import_library,
     load_mujoco,
@@ -174,7 +174,7 @@ def _spec(env: Brax) -> EnvSpec:
         action_high=(1.0,) * size,
         descriptor=descriptor,
         frames_per_second=1.0 / seconds,
-        steps_per_start=DEAR_START,
+        steps_per_start=EXPENSIVE_START,
     )
 
 

@@ -52,10 +52,8 @@ class Gymnax:
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
         env, params = _load(self.name)
-        low, high = jnp.array(self.spec.action_low), jnp.array(self.spec.action_high)
-        own = low + (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
         with relaxed_promotion():
-            obs, after, reward, terminated, _ = env.step_env(key, state, own, params)
+            obs, after, reward, terminated, _ = env.step_env(key, state, self.spec.to_box(action), params)
         return cast_like(after, state), Outcome(obs.astype(jnp.float32), scalar(reward), scalar(terminated) > 0.5)
 
     def descriptor(self, state: Any) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.compiled.adapter import (
-    DEAR_START,
+    EXPENSIVE_START,
     cast_like,
     draw,
     import_library,
@@ -115,5 +115,5 @@ def _spec(env: Playground) -> EnvSpec:
         action_low=(-1.0,) * size,
         action_high=(1.0,) * size,
         frames_per_second=1.0 / inner.dt,
-        steps_per_start=DEAR_START,
+        steps_per_start=EXPENSIVE_START,
     )

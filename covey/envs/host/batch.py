@@ -1,13 +1,12 @@
 """Gymnasium environments stepped one after the other in this process."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from covey.backend import silence_mujoco
 from covey.envs.base import HostStep
 from covey.envs.host.answers import Answers
 from covey.envs.host.guard import Guard
@@ -29,10 +28,11 @@ class LocalBatch:
     def __init__(self, factory: Callable[[], Any], spec: EnvSpec, state_size: int, name: str, count: int) -> None:
         self.name, self.spec, self.state_size = name, spec, state_size
         self._guard = Guard(f"gymnasium:{name}")
-        with quiet_physics(), self._guard.calling("__init__"):
+        with silence_mujoco(), self._guard.calling("__init__"):
             self.envs = [factory() for _ in range(count)]
         box = self.envs[0].action_space
-        self._low, self._high, self._shape, self._dtype = box.low.ravel(), box.high.ravel(), box.shape, box.dtype
+        self._shape = box.shape
+        self._dtype = box.dtype
         self._seeds: list[int | None] = [None] * count
         self._ended = np.zeros(count, bool)
         self._answers = Answers(self.envs[0].observation_space, f"gymnasium:{name}")
@@ -49,8 +49,7 @@ class LocalBatch:
         count = len(self.envs)
         obs, reward = np.empty((count, self.spec.obs_size), np.float32), np.zeros(count, np.float32)
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-        actions = self._low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (self._high - self._low)
-        actions = np.clip(actions, self._low, self._high).astype(self._dtype).reshape(count, *self._shape)
+        actions = self.spec.to_box(np.asarray(actions, np.float64), self._dtype).reshape(count, *self._shape)
         with self._guard.calling("step") as guard:
             for i, env in enumerate(self.envs):
                 if self._ended[i]:
@@ -92,18 +91,3 @@ class LocalBatch:
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-
-@contextmanager
-def quiet_physics() -> Iterator[None]:
-    """Keeps MuJoCo's remarks on the models of others off the terminal, and its log file out of the folder."""
-    if not find_spec("mujoco"):
-        yield
-        return
-    mujoco: Any = import_module("mujoco")
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)

@@ -72,7 +72,6 @@ class PoolBatch:
         self.env, self.count, self.threads = env, count, threads
         self._pool: Any = None
         self._begins = True
-        self._low, self._high = np.asarray(env.spec.action_low), np.asarray(env.spec.action_high)
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         self.restart(seeds)
@@ -92,8 +91,7 @@ class PoolBatch:
         if self._begins:
             return HostStep(self._first(), np.zeros(self.count, np.float32), none, none, none)
         box = self._pool.action_space
-        actions = self._low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (self._high - self._low)
-        actions = np.clip(actions, self._low, self._high).astype(box.dtype).reshape(self.count, *box.shape)
+        actions = self.env.spec.to_box(np.asarray(actions, np.float64), box.dtype).reshape(self.count, *box.shape)
         obs, reward, terminated, truncated, _ = self._pool.step(actions)
         ends = terminated.astype(bool), truncated.astype(bool)
         shapes = {x.shape for x in (reward, *ends)}

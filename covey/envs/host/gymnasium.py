@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from covey.backend import silence_mujoco
 from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
-from covey.envs.host.batch import LocalBatch, quiet_physics
+from covey.envs.host.batch import LocalBatch
 from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
@@ -56,7 +57,7 @@ def names() -> tuple[str, ...]:
 def make(name: str) -> GymnasiumEnv:
     """The environment of an ID, or of a module and a class or an ID that the module registers."""
     factory, full = _factory(name), f"gymnasium:{name}"
-    with quiet_physics():
+    with silence_mujoco():
         env = _made(factory, name)
     try:
         spec = _spec(env, name)

@@ -89,7 +89,7 @@ class WorkerBatch:
         shares = np.array_split(np.arange(count), workers)
         self._places = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
         self._payloads = [cloudpickle.dumps((make, len(share))) for share in shares]
-        self._patience, self._name, self._count = patience, name, count
+        self._patience, self._name = patience, name
         self._seeds = np.zeros(count, np.uint32)
         self._crashes, self._calm = np.zeros(workers, int), np.zeros(workers, int)
         self._workers = [Worker(payload, patience) for payload in self._payloads]
