@@ -16,7 +16,7 @@ from covey.errors import require
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.nn.networks import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
-from covey.plugins import import_plugins, module_of, trust
+from covey.plugins import allow, import_plugins, module_of
 from covey.population.job import compare
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import MOST_REPLAY, RunConfig, default_config, differences, read_run_config, to_json
@@ -50,7 +50,7 @@ def train(
     as in the preset for this algorithm and environment, or with `preset=False` as in the plain defaults.
     """
     require(isinstance(preset, bool), f"preset must be True or False, not {preset!r}.")
-    trust(module_of(str(options.get("env", ""))))
+    allow(module_of(str(options.get("env", ""))))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
     return start(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
 
@@ -74,7 +74,7 @@ def evolve(
     cluster; `plugins` are modules that each of them imports first, which register environments, networks or agents.
     """
     require("seeds" not in options, "evolve takes `members`, not `seeds`.")
-    trust(*plugins)
+    allow(*plugins)
     cluster = Cluster(ray_address)
     return train(algorithm, seeds=members, pbt=pbt or {}, space=space or {}, cluster=cluster, **options)
 

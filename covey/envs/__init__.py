@@ -17,6 +17,7 @@ from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.errors import CoveyError, require, unknown
+from covey.plugins import allow, module_of
 
 __all__ = [
     "ADAPTERS",
@@ -30,6 +31,7 @@ __all__ = [
     "Outcome",
     "adapter",
     "make",
+    "make_from_config",
     "names",
     "register",
     "register_adapter",
@@ -84,6 +86,9 @@ def make(name: str) -> Any:
     Args:
         name: A registered name, such as `pendulum`, or `prefix:NAME` of another library, such as `gymnasium:Hopper-v5`.
 
+            `gymnasium:MODULE:CLASS` imports a module of yours. Don't pass such a name on from a file that you don't
+            trust.
+
     Returns:
         An `Env` (compiled, in JAX) or a `HostEnv` (stepped outside of JAX).
 
@@ -91,6 +96,16 @@ def make(name: str) -> Any:
         >>> env = covey.envs.make("pendulum")
         >>> state, obs = env.reset(jax.random.key(0))
         >>> state, outcome = env.step(state, jnp.zeros(env.spec.action_size), jax.random.key(1))
+    """
+    allow(module_of(name))
+    return make_from_config(name)
+
+
+def make_from_config(name: str) -> Any:
+    """Makes an environment whose name may come from a file, and so may not import code.
+
+    As `make`, but `gymnasium:MODULE:NAME` raises a CoveyError unless the user has named MODULE (`covey.plugins`). All
+    of covey that reads run folders or --config files uses this one.
     """
     if name in ENVS:
         return ENVS[name].make()

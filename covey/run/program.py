@@ -174,7 +174,7 @@ def build(config: RunConfig[Any, Any], group: ProcessGroup = SINGLE_PROCESS, tra
     Without `trains` it is only for evaluation, which needs no memory for replay and batches.
     """
     config.check()
-    env: Any = envs.make(config.env)
+    env: Any = envs.make_from_config(config.env)
     entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
     if on_host:
         request_acting_device()

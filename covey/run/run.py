@@ -89,7 +89,7 @@ class Run:
         """The best policy of the run, ready to act."""
         program = self.program
         with silence_xla():
-            return TrainedPolicy(program.agent, envs.make(self.config.env).spec, *self._best(program), seed)
+            return TrainedPolicy(program.agent, envs.make_from_config(self.config.env).spec, *self._best(program), seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""

@@ -12,9 +12,7 @@ import pytest
 STEPS = """
 import sys, numpy as np
 from covey import envs
-from covey.plugins import trust
 if __name__ == "__main__":
-    trust("benchmarks.torture.environments")
     batch = envs.make("gymnasium:benchmarks.torture.environments:" + sys.argv[1]).open(2, 2)
     batch.reset(np.arange(2).astype(np.uint32))
     print(*(worker.process.pid for worker in batch._workers), flush=True)

@@ -1,5 +1,6 @@
-"""What a stranger's files try: to be imported because a run folder names them, or lies in the current folder."""
+"""Files of a stranger: they are not imported because a run folder names them, or because of the current folder."""
 
+import ast
 import json
 import os
 import subprocess
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 
 import covey
+from covey import envs
 from covey.cli import main
 from covey.errors import CoveyError
-from covey.plugins import import_trusted, module_of, trust
+from covey.plugins import allow, allowed, import_allowed, module_of
 from covey.run.config import default_config, to_json
 from covey.storage.folder import RunFolder
 from covey.storage.store import Store
+from tests.architecture.source import MODULES, calls, tree_of
 
 SPY = "import os, pathlib\npathlib.Path(os.environ['COVEY_TEST_MARK']).touch()\n"
 ENVIRONMENT = SPY + "import gymnasium\nfrom tests.host_tasks import Counted\nclass X(Counted): pass\n"
@@ -37,6 +40,12 @@ def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for kind in ("step", "best"):
         Store(run.checkpoints, kind).write(100, arrays, {"step": 100})
     return run.path
+
+
+def imported_names(module: str, package: str) -> set[str]:
+    """The names that a module of covey imports from a package."""
+    nodes = [x for x in ast.walk(tree_of(module)) if isinstance(x, ast.ImportFrom) and x.module == package]
+    return {alias.name for node in nodes for alias in node.names}
 
 
 def names(run: RunFolder, env: str) -> None:
@@ -73,13 +82,34 @@ def test_python_imports_what_it_is_told_to_alone(gift: Path):
     assert not (gift.parent / "ran").exists()
 
 
+def test_a_name_from_a_file_imports_nothing(gift: Path):
+    """`make` trusts its caller; `make_from_config`, and all of covey that reads files, does not."""
+    sys.path.append(str(gift.parent))
+    before = allowed()
+    with pytest.raises(CoveyError, match="imports no module"):
+        envs.make_from_config("gymnasium:evil:X")
+    with pytest.raises(CoveyError, match="imports no module"):
+        _ = covey.load(gift).program
+    assert allowed() == before and not (gift.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.startswith("envs/") and m != "cli/catalogue"])
+def test_names_from_files_never_reach_make(module: str):
+    """Only `covey check-env` and `covey envs`, whose environments are typed or registered, call `envs.make`."""
+    assert not {name for name in calls(module) if name in ("envs.make", "covey.envs.make")}
+    assert "make" not in imported_names(module, "covey.envs")
+
+
 def test_a_module_that_was_named_is_imported(gift: Path):
-    """By --plugin, by a typed --env, and from Python: each in a process of its own."""
-    python = f"import covey, sys; sys.path.append('.'); covey.load({str(gift)!r}, plugins=['evil']).program"
+    """By --plugin, by a typed --env, and in Python by `plugins=` or a call of `make`: each in its own process."""
+    start = "import covey, sys; sys.path.append('.'); "
+    python = f"{start}covey.load({str(gift)!r}, plugins=['evil']).program"
+    made = f"{start}from covey import envs; assert envs.make('gymnasium:evil:X').spec.obs_size == 2"
     ways = (
         ["-m", "covey", "replay", "gift", "--plugin", "evil"],
         ["-m", "covey", "resume", "gift", "--env", "gymnasium:evil:X"],
         ["-c", python],
+        ["-c", made],
     )
     for way in ways:
         found = subprocess.run([sys.executable, *way], check=False, capture_output=True, text=True)
@@ -88,13 +118,13 @@ def test_a_module_that_was_named_is_imported(gift: Path):
         (gift.parent / "ran").unlink()
 
 
-def test_trust_is_exact():
-    trust("tests")
+def test_a_module_must_be_named_exactly():
+    allow("tests")
     with pytest.raises(CoveyError, match="imports no module"):
-        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
-    trust("tests.not_there")
+        import_allowed("tests.not_there", "gymnasium:tests.not_there:X")
+    allow("tests.not_there")
     with pytest.raises(CoveyError, match=r"'tests.not_there' can't be imported: ModuleNotFoundError"):
-        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
+        import_allowed("tests.not_there", "gymnasium:tests.not_there:X")
     assert module_of("gymnasium:a.b:C") == "a.b" and module_of("gymnasium:a:b:C") == "a:b"
     assert module_of("gymnasium:Hopper-v5") == module_of("envpool:a:B") == module_of("point") == ""
 

@@ -22,7 +22,7 @@ from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError, require, unknown
-from covey.plugins import import_trusted
+from covey.plugins import import_allowed
 from covey.types import EnvSpec
 
 UNLIMITED = 100_000
@@ -81,7 +81,7 @@ def _factory(name: str) -> Callable[..., Any]:
     gymnasium = _gymnasium()
     module, colon, rest = name.rpartition(":")
     if colon:
-        loaded = import_trusted(module, f"gymnasium:{name}")
+        loaded = import_allowed(module, f"gymnasium:{name}")
         kind = getattr(loaded, rest, None)
         if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
             return partial(_of_class, kind)

@@ -16,7 +16,7 @@ import numpy as np
 
 from covey.envs.base import HostBatch, HostStep
 from covey.errors import CoveyError, require
-from covey.plugins import started_python, starting_python
+from covey.plugins import safe_path, unset_safe_path
 
 MOST_CRASHES = 3
 """So many crashes of a worker in a row, with fewer than CALM steps between them, end the run."""
@@ -38,7 +38,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
-        with starting_python():
+        with safe_path():
             self.process.start()
         there.close()
         Finalize(self, self.process.kill, exitpriority=1)  # workers ignore the SIGTERM that multiprocessing would send
@@ -164,7 +164,7 @@ def _serve(requests: Connection, payload: bytes) -> None:
     """A worker's life: it answers until nobody asks any more."""
     import cloudpickle
 
-    started_python()
+    unset_safe_path()
     _end_with_parent()
     batches: list[HostBatch] = []
 
