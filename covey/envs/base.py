@@ -36,7 +36,7 @@ class Env(Protocol):
         ... class Line:
         ...     @property
         ...     def spec(self):
-        ...         return EnvSpec(obs_size=1, action_size=1, episode_length=100, action_low=(-1.0,), action_high=(1.0,))
+        ...         return EnvSpec(1, 1, episode_length=100, action_low=(-1.0,), action_high=(1.0,))
         ...
         ...     def reset(self, key):
         ...         x = jax.random.uniform(key, (1,))
@@ -159,12 +159,8 @@ class HostBatch(Protocol):
         """Restores states that `save` returned."""
         ...
 
-    def frame(self, number: int) -> np.ndarray:
-        """Draws one environment: [height, width, 3], uint8.
-
-        Args:
-            number: The environment's index in the batch.
-        """
+    def frame(self, index: int) -> np.ndarray:
+        """Draws one environment of the batch: [height, width, 3], uint8."""
         ...
 
     def close(self) -> None:

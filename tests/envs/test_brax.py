@@ -141,5 +141,5 @@ def test_no_screen_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(mujoco, "Renderer", Broken)
     env = envs.make("brax:hopper")
     state = SimpleNamespace(q=np.zeros(6))
-    with pytest.raises(CoveyError, match=r"MuJoCo can't draw here \(RuntimeError: no display\).*MUJOCO_GL"):
+    with pytest.raises(CoveyError, match=r"MuJoCo can't render here \(RuntimeError: no display\).*MUJOCO_GL"):
         write_gif(tmp_path / "x.gif", env, SimpleNamespace(states=[state], annotations={}))

@@ -8,7 +8,6 @@ import pytest
 from covey import envs
 from covey.cli import main
 from covey.errors import CoveyError
-from covey.run.config import default_config
 
 installed = pytest.mark.skipif(find_spec("envpool") is None, reason="EnvPool is not installed")
 
@@ -77,10 +76,3 @@ def test_a_twin_draws():
     batch.close()
     with pytest.raises(CoveyError, match="envpool:CheetahRun-v1 can't be drawn"):
         envs.make("envpool:CheetahRun-v1").open(1, draws=True)
-
-
-def test_the_engine_of_a_gymnasium_environment():
-    config = default_config("td3", env="gymnasium:Hopper-v5", engine="envpool").resolved()
-    assert (config.env, config.engine) == ("envpool:Hopper-v5", "local")
-    with pytest.raises(CoveyError, match="--engine envpool is for environments of Gymnasium"):
-        default_config("td3", env="pendulum", engine="envpool").resolved()

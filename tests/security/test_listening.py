@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.population.test_processes import EVOLVE
+from tests.population.test_jobs import EVOLVE
 from tests.sockets import LOOPBACK, addresses, free_port
 
 
