@@ -1,4 +1,4 @@
-"""Files of a stranger: they are not imported because a run folder names them, or because of the current folder."""
+"""A stranger's files are never imported: neither if a run folder names them, nor from the current folder."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ VERBS = (["eval"], ["video"], ["replay"], ["skills"], ["resume"], ["resume", "--
 
 @pytest.fixture
 def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stranger's run in the current folder, whose config.json names a module that lies there too."""
+    """A stranger's run in the current folder; its config.json names a module that is there too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COVEY_TEST_MARK", str(tmp_path / "ran"))
     monkeypatch.setattr(sys, "path", sys.path.copy())
@@ -43,7 +43,7 @@ def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def imported_names(module: str, package: str) -> set[str]:
-    """The names that a module of covey imports from a package."""
+    """Returns the names that a module of covey imports from a package."""
     nodes = [x for x in ast.walk(tree_of(module)) if isinstance(x, ast.ImportFrom) and x.module == package]
     return {alias.name for node in nodes for alias in node.names}
 
@@ -60,7 +60,7 @@ def test_no_verb_imports_what_a_run_folder_names(
     verb: list[str], module: str, gift: Path, capsys: pytest.CaptureFixture
 ):
     names(RunFolder(gift), f"gymnasium:{module}:X")
-    sys.path.append(str(gift.parent))  # even where it could be found
+    sys.path.append(str(gift.parent))  # although it could be found
     assert main([verb[0], "gift", *verb[1:]]) == 1
     said = capsys.readouterr().err
     assert not (gift.parent / "ran").exists() and module not in sys.modules
@@ -73,7 +73,7 @@ def test_a_config_file_names_no_module_either(gift: Path, capsys: pytest.Capture
     assert "--plugin evil" in capsys.readouterr().err and not (gift.parent / "ran").exists()
 
 
-def test_python_imports_what_it_is_told_to_alone(gift: Path):
+def test_python_imports_only_the_plugins_that_are_named(gift: Path):
     sys.path.append(str(gift.parent))
     with pytest.raises(CoveyError, match=r"plugins=\['evil'\]"):
         _ = covey.load(gift).program
@@ -140,7 +140,7 @@ def test_no_other_library_takes_a_module(library: str, gift: Path):
 
 @pytest.mark.parametrize("verb", ["plot", "resume"])
 def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
-    """jax, matplotlib and the standard library's own are looked for where they are installed."""
+    """jax, matplotlib and the standard library are imported from where they are installed."""
     names(RunFolder(gift), "point")
     shadows = ("jax", "matplotlib", "json", "typing", "tyro", "numpy", "socket", "pickle", "multiprocessing")
     for name in shadows:
@@ -153,11 +153,11 @@ def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
             continue
         found = subprocess.run([*command, verb, "gift"], check=False, capture_output=True, text=True, env=safe)
         assert not (gift.parent / "ran").exists(), found.stderr
-        assert "gift" in found.stdout + found.stderr  # it came as far as the run
+        assert "gift" in found.stdout + found.stderr  # it got as far as the run
 
 
 def test_workers_find_nothing_in_the_current_folder_first(gift: Path):
-    """A worker is a Python process of its own, which would begin with the current folder."""
+    """A worker is a new Python process, which by default searches the current folder first."""
     for name in ("multiprocessing", "pickle", "socket", "cloudpickle"):
         (gift.parent / f"{name}.py").write_text(SPY)
     code = (
