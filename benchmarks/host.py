@@ -1,10 +1,10 @@
-"""Environment steps per second of the host loop, overlapped and in strict order, beside the learner's own limit.
+"""Measures the host loop, overlapped and in strict order, in steps per second and relative to the learner alone.
 
     python -m benchmarks.host [--env gymnasium:HalfCheetah-v5] [--agent td3] [--rounds 5] [--blocks 6] [--workers 0]
 
-One environment, one update per step, the agent's defaults (hidden 256 x 256, batch 256). The limit is the compiled loop
-on an environment of the same sizes that costs nothing. Machines are noisy, so all are measured in turns, and a share is
-taken within a round.
+One environment, one update per step, the agent's defaults (hidden 256 x 256, batch 256). The learner alone is the
+compiled loop on an environment of the same sizes that costs nothing. Because machines are noisy, all are measured in
+turns, and ratios are taken within a round.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def trainer(agent: str, env: Any, iterations: int = 0, precision: Precision = "f
 
 
 def course(loop: Any, blocks: int) -> Callable[[], float]:
-    """A function that advances the loop by some blocks and returns steps per second; its programs are compiled."""
+    """Returns a function that advances the loop by some blocks and returns steps per second. Compiles it first."""
     hyper = jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules)
     state = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
     state = loop.advance(state, jnp.int32(-(-1000 // loop.trainer.block_steps)), warmup=True)
@@ -50,7 +50,7 @@ def course(loop: Any, blocks: int) -> Callable[[], float]:
 
 
 def stepping(env: envs.HostEnv, workers: int, steps: int = 2000) -> Callable[[], float]:
-    """The environment alone, with random actions."""
+    """Returns a function that measures the environment alone, with random actions."""
     batch = env.open(1, workers)
     batch.reset(np.zeros(1, np.uint32))
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, 1, env.spec.action_size))

@@ -1,9 +1,9 @@
-"""What skills are worth: DIAYN and DADS on `point-free` with their presets, several seeds, and the figures of the docs.
+"""Measures the skills of DIAYN and DADS on `point-free` with their presets, and draws the figures of the docs.
 
     python -m benchmarks.skills [--seed 100] [--seeds 3] [--only diayn dads] [--runs FOLDER] [--images FOLDER]
 
-The seeds are one program. What they cover is to be held against untrained policies, their own (at the evaluation before
-the first step) and many others, and against straight ways. Figures are those of the first seed.
+All seeds run in one program. The cells that they cover are compared with untrained policies (the same seeds before
+training, and many others) and with straight paths. Figures show the first seed.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from covey.types import Array, Key
 ENV = "point-free"
 GOALS = 20
 UNTRAINED = 40
-"""Seeds of untrained policies."""
+"""The number of untrained policies."""
 CONTINUOUS = {"kind": "continuous"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "diayn": ("diayn", {}),
@@ -49,7 +49,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measured(run: covey.Run) -> list[dict[str, float]]:
-    """The measures of every seed's final policy, the cells of the untrained one, and the planner's success."""
+    """Returns the measures of every seed's final policy, its cells before training, and the planner's success."""
     columns = {n.removeprefix("skills/"): c for n, c in run.metrics().items() if n.startswith("skills/")}
     seeds = run.config.members
     found = [{name: column["value"][i - seeds] for name, column in columns.items()} for i in range(seeds)]
@@ -67,7 +67,7 @@ def measured(run: covey.Run) -> list[dict[str, float]]:
 
 
 def untrained(algorithm: str, changes: dict[str, Any]) -> str:
-    """Cells that policies cover before any training: one seed says little, so many of them."""
+    """Reports the cells that policies cover before training, over many seeds, because they vary a lot."""
     options = changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}
     program = build(preset_config(algorithm, env=ENV, **options).resolved())
     members = program.init(print).members
@@ -98,7 +98,7 @@ def straight(program: Program, turn: float) -> float:
 
 
 def final_members(run: covey.Run, program: Program) -> Any:
-    """All members as the last checkpoint holds them."""
+    """Restores all members from the last checkpoint."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
     template = program.loop.template()
     kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
@@ -116,7 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     program = build(preset_config("diayn", env=ENV).resolved())
     ways = [straight(program, degrees * jnp.pi / 180) for degrees in range(0, 45, 5)]
-    print(f"Eight straight ways from the middle cover {min(ways):.0f} to {max(ways):.0f} cells.", flush=True)
+    print(f"Eight straight paths from the middle cover {min(ways):.0f} to {max(ways):.0f} cells.", flush=True)
     folder = options.runs or Path(tempfile.mkdtemp())
     steps = {"steps": options.steps} if options.steps else {}
     for task in options.only:

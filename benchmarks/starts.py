@@ -1,6 +1,6 @@
-"""How fast training collects with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
+"""Measures data collection with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
 
-Each argument is an environment and how many of it. What runs is the warm-up of TD3: random actions, stored.
+Each argument is an environment and the number of its copies. The warm-up of TD3 runs: random actions, stored in replay.
 """
 
 import sys
@@ -24,7 +24,7 @@ STEPS, REPEATS = 4000, 6
 
 @dataclass(frozen=True)
 class Drawing:
-    """An environment of which a start state is drawn for so many steps."""
+    """Wraps an environment to change `steps_per_start`."""
 
     env: Env
     steps_per_start: int
@@ -47,7 +47,7 @@ class Drawing:
 
 
 def speed(env: Env, count: int) -> float:
-    """Collected environment steps per second, at best."""
+    """Returns the most environment steps per second."""
     entry = agents.entry("td3")
     agent, schedules = entry.make(entry.config(), env.spec), entry.hyper()
     trainer = make_trainer(agent, env, schedules, envs=count, updates_per_step=1.0 / count, capacity=200_000)

@@ -11,7 +11,7 @@ from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
 from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
-from covey.plugins import import_plugins, module_of, trust
+from covey.plugins import allow, import_plugins, module_of
 from covey.population.pbt import PBT
 from covey.run.config import default_config, read_run_config
 from covey.run.config_text import to_json
@@ -123,7 +123,7 @@ def evolve(
         >>> run = covey.evolve("sac", env="reacher", members=8, steps=50_000)
     """
     require("seeds" not in options, "`covey.evolve` takes `members`, not seeds.")
-    trust(*plugins)
+    allow(*plugins)
     population = {"members": members, "pbt": pbt or {}, "space": space or {}, "engine": engine, "islands": islands}
     return _train(algorithm, out, quiet, preset, Cluster(ray_address), {**options, **population})
 
@@ -132,7 +132,7 @@ def _train(
     algorithm: str, out: str | Path | None, quiet: bool, preset: bool, cluster: Cluster, options: dict[str, Any]
 ) -> Run:
     require(isinstance(preset, bool), f"`preset` must be True or False, not {preset!r}.")
-    trust(module_of(str(options.get("env", ""))))
+    allow(module_of(str(options.get("env", ""))))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
     return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
 

@@ -1,6 +1,6 @@
-"""Process set-up: compilation cache, CPU devices, headless rendering, and XLA's log output.
+"""Process set-up: compilation cache, CPU devices, headless rendering; and the silencing of XLA and MuJoCo.
 
-All of it must happen before jax, or MuJoCo, is first used.
+The functions `use_*` and `request_*` must be called before jax, or MuJoCo, is first used.
 """
 
 import ctypes
@@ -10,6 +10,8 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ import jax
 
 
 def use_headless_rendering() -> None:
-    """Lets MuJoCo render without a display, unless the user has set MUJOCO_GL. MuJoCo reads it when it is imported."""
+    """Lets MuJoCo render without a display, unless the user has set MUJOCO_GL.
+
+    MuJoCo reads that variable when it is imported.
+    """
     if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         return
-    with suppress(OSError):  # without this library, MuJoCo could not even be imported
+    with suppress(OSError):  # without this library, MUJOCO_GL=egl would make the import of MuJoCo fail
         ctypes.CDLL("libEGL.so.1")
         os.environ.setdefault("MUJOCO_GL", "egl")
 
@@ -28,8 +33,8 @@ def use_headless_rendering() -> None:
 def use_cache() -> None:
     """Turns on the persistent compilation cache, in the user's cache folder.
 
-    The environment variable COVEY_CACHE names another folder, or `off`. A cache that was configured through jax itself
-    is kept.
+    The environment variable COVEY_CACHE sets another folder, or `off`. A cache that is already configured in jax is
+    kept.
     """
     use_headless_rendering()
     folder = os.environ.get("COVEY_CACHE", "")
@@ -37,14 +42,14 @@ def use_cache() -> None:
     if folder == "off" or already:
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
-    if not home.is_absolute():  # a user without a home, as in a container
+    if not home.is_absolute():  # the user has no home folder, as in some containers
         return
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> None:
-    """Splits the CPU into as many devices as the members can be divided over. A number set through jax is kept.
+    """Splits the CPU into as many devices as the members can be divided among. A number set in jax is kept.
 
     Args:
         members: Members of this process.
@@ -55,7 +60,7 @@ def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> 
     wanted = devices or max(n for n in range(1, min(cores, members) + 1) if members % n == 0)
     if jax.config.jax_num_cpu_devices not in (-1, 0):  # pyright: ignore[reportAttributeAccessIssue]
         return
-    with suppress(RuntimeError):  # jax is in use already: its number of devices is fixed
+    with suppress(RuntimeError):  # jax is already in use, and its number of devices fixed
         jax.config.update("jax_num_cpu_devices", wanted)
 
 
@@ -65,7 +70,7 @@ def count_cores() -> int:
 
 
 def request_acting_device() -> None:
-    """Requests two CPU devices, so that acting has its own beside the learner's. No effect once jax is in use."""
+    """Requests two CPU devices, one for the learner and one for acting. Has no effect once jax is in use."""
     asked: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
     if asked < 2:
         with suppress(RuntimeError):
@@ -73,7 +78,7 @@ def request_acting_device() -> None:
 
 
 def acting_device() -> Any:
-    """Returns a CPU device beside the learner's, or the learner's own if there is no other."""
+    """Returns a CPU device other than the learner's, or the learner's if there is no other."""
     learner = jax.local_devices()[0]
     return next((device for device in jax.local_devices(backend="cpu") if device != learner), learner)
 
@@ -100,8 +105,27 @@ def silence_xla() -> Iterator[None]:
         os.close(nowhere)
 
 
+@contextmanager
+def silence_mujoco() -> Iterator[None]:
+    """Drops MuJoCo's warnings while models of other libraries are loaded.
+
+    Without a handler MuJoCo prints them and writes MUJOCO_LOG.TXT into the current folder. Without MuJoCo, this does
+    nothing.
+    """
+    if not find_spec("mujoco"):
+        yield
+        return
+    mujoco: Any = import_module("mujoco")
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
 def _processor() -> str:
-    """Returns a short name of the processor type: programs compiled for one may not run on another."""
+    """Returns a short hash of the processor type: programs compiled for one type may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         kind = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,8 +1,9 @@
-"""Ctrl-C, SIGTERM and SIGHUP: heard at once, and obeyed within seconds.
+"""Handles Ctrl-C, SIGTERM and SIGHUP, also while the main thread is busy outside of Python.
 
-Python answers a signal between two steps of its own. A compiled program of a minute, or an environment that hangs,
-gives it no turn. So the command line has a thread that hears of every signal from the operating system, and that ends
-the process where the main thread does not answer. A Python program that calls covey has none: its process is its own.
+Python runs a signal handler only between two of its own instructions. During a compiled program of a minute, or an
+environment that hangs, it has no chance. Therefore the command line starts a thread that is notified of every signal by
+the operating system, and that ends the process if the main thread does not respond. Programs that use covey as a
+library get no such thread.
 """
 
 import os
@@ -17,65 +18,75 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 PATIENCE = 2.0
-"""Seconds that the main thread has to answer a signal."""
+"""Seconds that the main thread has to respond to a signal."""
 AGAIN = 0.5
-"""Signals that follow the first within this time are part of it: a session that ends sends several."""
+"""Signals within this many seconds of the first count as the same one: a closing terminal session sends several."""
 INTERRUPTED = 130
-"""The exit code."""
+"""The exit code after an interrupt."""
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that stop a run."""
 
-_exit = os._exit  # as it is here: while an environment runs, it is another
+_exit = os._exit  # a copy, because `envs.host.guard` replaces os._exit while an environment runs
 
 
-def _report_lost_error(lost: "sys.UnraisableHookArgs") -> None:
-    """Prints an error that Python can't raise, as always; but not a Ctrl-C that came while Python collected garbage.
+def _report_unraisable(lost: "sys.UnraisableHookArgs") -> None:
+    """Prints errors that Python can't raise, as it does by default, except a Ctrl-C during garbage collection.
 
-    That one is lost, and the listening thread ends the process instead.
+    Python drops that KeyboardInterrupt; the listening thread then ends the process.
     """
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
 
 
 class Stoppable(Protocol):
-    """Work that is to be stopped with care. The listening thread calls these."""
+    """Work that saves its results when it is stopped. The listening thread calls these methods."""
 
     patience: float | None
-    """Seconds that it has to answer the first signal; None for as long as it takes."""
+    """Seconds that the work has to respond to the first signal; None for no limit."""
 
     def announce(self, number: int) -> None:
-        """Says that a signal was heard."""
+        """Tells the user that the signal `number` arrived."""
         ...
 
     def wait(self) -> None:
-        """Waits for what must not be cut short."""
+        """Waits for operations that must not be interrupted."""
         ...
 
     def farewell(self) -> None:
-        """Says what is kept, before the process ends."""
+        """Tells the user what was saved, before the process ends."""
         ...
 
 
 class Listener:
-    """Hears signals though the main thread is busy outside of Python, and ends the process if it does not answer."""
+    """Receives signals in its own thread, and ends the process if the main thread does not respond.
+
+    Example:
+        >>> with LISTENER.listening(), LISTENER.watching(work):
+        ...     run()
+    """
 
     def __init__(self) -> None:
         self.work: Stoppable | None = None
         self.active = False
         self._lock = threading.Lock()
-        self._answered, self._heard, self._since = False, 0, 0.0
+        self._answered = False
+        self._received = 0
+        self._since = 0.0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listens meanwhile, where this is the main thread: no other may."""
+        """Listens in this context. Does nothing outside of the main thread, which alone may handle signals."""
         if self.active or threading.current_thread() is not threading.main_thread():
             yield
             return
-        ear, mouth = socket.socketpair()
-        mouth.setblocking(False)
-        before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
-        hook, sys.unraisablehook = sys.unraisablehook, _report_lost_error
-        self.active, self._answered, self._heard = True, False, 0
-        threading.Thread(target=self._listen, args=(ear,), name="covey-signals", daemon=True).start()
+        receiver, sender = socket.socketpair()
+        sender.setblocking(False)
+        before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        hook, sys.unraisablehook = sys.unraisablehook, _report_unraisable
+        self.active = True
+        self._answered = False
+        self._received = 0
+        threading.Thread(target=self._listen, args=(receiver,), name="covey-signals", daemon=True).start()
         try:
             yield
         finally:
@@ -83,11 +94,11 @@ class Listener:
                 self.active = False
             signal.set_wakeup_fd(before)
             sys.unraisablehook = hook
-            mouth.close()
+            sender.close()
 
     @contextmanager
     def watching(self, work: Stoppable) -> Iterator[None]:
-        """Signals are meanwhile for this work."""
+        """Directs signals to this work in this context."""
         self.work = work
         try:
             yield
@@ -96,42 +107,45 @@ class Listener:
                 self.work = None
 
     def answer(self) -> None:
-        """The main thread has heard, and takes the time it needs to save."""
+        """Called by the main thread when it responds: it may then take as long as it needs to save."""
         with self._lock:
             self._answered = True
 
-    def _listen(self, ear: socket.socket) -> None:
+    def _listen(self, receiver: socket.socket) -> None:
+        """Runs in the thread until the socket is closed."""
         deadline = None
-        with ear:
+        with receiver:
             while True:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if not select.select([ear], [], [], left)[0]:
+                if not select.select([receiver], [], [], left)[0]:
                     self._leave()
                     deadline = None
                     continue
-                numbers = ear.recv(64)
+                numbers = receiver.recv(64)
                 if not numbers:
                     return
                 if set(numbers) & set(STOPS):
                     deadline = self._signalled(max(numbers), deadline)
 
     def _signalled(self, number: int, deadline: float | None) -> float | None:
-        """When the main thread must have answered."""
-        now, work = time.monotonic(), self.work
-        if self._heard and now - self._since < AGAIN:
+        """Handles a signal. Returns the time by which the main thread must have responded; None for no limit."""
+        now = time.monotonic()
+        work = self.work
+        if self._received and now - self._since < AGAIN:
             return deadline
-        self._heard, self._since = self._heard + 1, now
-        if work is None or self._heard > 1:
+        self._received += 1
+        self._since = now
+        if work is None or self._received > 1:
             return now + PATIENCE
         work.announce(number)
         return None if work.patience is None else now + work.patience
 
     def _leave(self) -> None:
-        """Ends the process, unless the main thread has answered or ended what was to be stopped."""
+        """Ends the process, unless the main thread has responded or finished the work."""
         if (work := self.work) is not None:
             work.wait()
         with self._lock:
-            if not self.active or (self._answered and self._heard < 2):
+            if not self.active or (self._answered and self._received < 2):
                 return
             if work is not None:
                 work.farewell()
@@ -142,20 +156,24 @@ class Listener:
 
 
 LISTENER = Listener()
-"""That of this process."""
+"""The listener of this process."""
 
 
 @contextmanager
 def signals_to(ask: Callable[[int, Any], None]) -> Iterator[None]:
-    """Lets a function answer Ctrl-C, SIGTERM and SIGHUP, where this is the main thread: no other may.
+    """Handles Ctrl-C, SIGTERM and SIGHUP with a function in this context.
 
-    A SIGHUP that is ignored, as under nohup, stays so.
+    Does nothing outside of the main thread, which alone may handle signals. Signals that are ignored, such as SIGHUP
+    under nohup, stay ignored.
+
+    Args:
+        ask: Called with the signal's number and the stack frame, as by `signal.signal`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
-    old = {number: signal.signal(number, ask) for number in heard}
+    handled = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    old = {number: signal.signal(number, ask) for number in handled}
     try:
         yield
     finally:

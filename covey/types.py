@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 Key = jax.Array
@@ -89,6 +90,24 @@ class EnvSpec:
     def reward(self, parts: Array) -> Array:
         """Returns the reward [...] from its components [..., rewards]; unchanged if it has no components."""
         return parts @ jnp.asarray(self.reward_weights) if self.rewards else parts
+
+    def to_box(self, action: Any, dtype: Any = np.float32) -> Any:
+        """Rescales an action from [-1, 1] to the environment's box, and clips it there.
+
+        Args:
+            action: A NumPy or JAX array [..., action_size].
+            dtype: The type of the box's limits and of the result.
+
+        Returns:
+            The rescaled action, an array of the same kind.
+
+        Example:
+            >>> covey.envs.make("pendulum").spec.to_box(np.array([0.5]))
+            array([1.], dtype=float32)
+        """
+        low = np.asarray(self.action_low, dtype)
+        high = np.asarray(self.action_high, dtype)
+        return (low + (action + 1.0) / 2.0 * (high - low)).clip(low, high).astype(dtype)
 
 
 class Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""covey's part: its whole training program on an environment that costs nothing, its host loop, its generations."""
+"""covey in the comparison: its learner on an environment that costs nothing, its host loop, its generations."""
 
 import itertools
 from functools import partial
@@ -35,7 +35,7 @@ from covey.training.trainer import make_trainer
 
 
 def limit() -> Work:
-    """Matrix products of 256 x 256 x 256: what bounds every learner."""
+    """Matrix products of 256 x 256 x 256, which limit every learner."""
     chain = product_chain()
     return Work(lambda: jax.block_until_ready(chain()), CHAIN)
 
@@ -48,12 +48,12 @@ def learning(name: str, members: int = 1, options: dict[str, Any] | None = None,
 
 
 def dads() -> Work:
-    """Five discrete skills, as QDax has by default, and a descriptor of two numbers that the dynamics don't see."""
+    """Five discrete skills, as in QDax by default, and a descriptor of two numbers outside of the observation."""
     return learning("dads", options={"skills": {"kind": "discrete", "number": 5}})
 
 
 def generation(replay: str) -> Work:
-    """Deciding and copying two of eight members; with `copy` their data too, as QDax does."""
+    """One exchange that replaces two of eight members; with `copy` also their replay data, as QDax does."""
     env = Noise()
     agent = TD3(TD3Config(), env.spec)
     loop = DeviceLoop(make_trainer(agent, env, TD3Hyper(), capacity=CAPACITY), MEMBERS, "map", jax.local_device_count())

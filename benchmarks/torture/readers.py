@@ -1,4 +1,4 @@
-"""Commands that read a run while it trains and replaces its checkpoints many times a second."""
+"""Commands that read a run while it trains and replaces its checkpoints many times per second."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ SECONDS = 60.0
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """One training run per step, and as many reads as fit beside it."""
+    """Yields one training run per step, with as many reads as possible during it."""
     while True:
         yield _beside(world)
 
@@ -26,6 +26,6 @@ def _beside(world: World) -> list[Trial]:
         arguments = world.random.choice(READS)
         result = world.run([text.replace("RUN", str(out)) for text in arguments], SECONDS)
         fault = result.fault() or ("" if result.code == 0 else f"exit code {result.code}: {result.output[-300:]}")
-        found.append(Trial("readers", arguments[0], f"{arguments[0]} beside the training", fault))
+        found.append(Trial("readers", arguments[0], f"{arguments[0]} during training", fault))
     training.wait(0.0)
     return found

@@ -1,7 +1,7 @@
-"""Every file call of the storage layer fails once with each error, without the training around it.
+"""Every file call of the storage layer fails once with each error, without training.
 
-A small history of a run is written with the functions that a run uses, and read back. After a failure, what was
-completed before it must be there and whole, and the same history can be written to its end.
+The files of a small run are written with the functions that a real run uses, and read back. After a failure, everything
+that was complete before it must be intact, and writing the same files again must succeed.
 """
 
 import json
@@ -22,7 +22,7 @@ ITEM_SECONDS = 60.0
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """All sites with all errors: first the first occurrence of each, then the last one."""
+    """Yields all sites with all errors: first the first call of each site, then the last one."""
     folder = world.path("storage")
     sites = _sites(world, folder)
     for last in (False, True):
@@ -32,7 +32,7 @@ def trials(world: World) -> Iterator[list[Trial]]:
 
 
 def _failed(world: World, items: list[tuple[Site, str, int]]) -> list[Trial]:
-    """One history per item, in one process."""
+    """Writes the files once per item, in one process."""
     found: list[Trial] = []
     while items:
         todo = list(items)
@@ -55,7 +55,7 @@ def _failed(world: World, items: list[tuple[Site, str, int]]) -> list[Trial]:
 
 
 def _outcome(folder: Path, site: Site, error: str, occurrence: int) -> tuple[bool, str]:
-    """Whether the call was made, and what was wrong with the consequences of its failure."""
+    """Returns whether the call was made, and what was wrong after its failure or ""."""
     log = folder.with_name(f"{folder.name}-calls")
     completed: list[str] = []
     arm(folder, site, occurrence, ERRORS[error], log)
@@ -70,7 +70,7 @@ def _outcome(folder: Path, site: Site, error: str, occurrence: int) -> tuple[boo
 
 
 def _guarded(work: Callable[[], None]) -> str:
-    """What a user is told where work fails; "" where it does not."""
+    """Returns the message that a user gets if the work fails, or ""."""
     from covey import CoveyError
 
     try:
@@ -119,7 +119,7 @@ def _history(folder: Path, completed: list[str]) -> None:
 
 
 def _resumed(run: Any) -> tuple[Any, dict[str, Any]]:
-    """The store, and the info of its newest checkpoint, as a resumed run reads it."""
+    """Returns the store and the info of its newest checkpoint, as a resumed run reads it."""
     from covey.storage.store import Store
 
     states = Store(run.checkpoints, "step")
@@ -134,7 +134,7 @@ def _no_damage(text: str) -> None:
 
 
 def _train(run: Any, files: Any, writer: Any, step: int) -> None:
-    """What a run writes between two checkpoints, and the checkpoint."""
+    """Writes what a run writes between two checkpoints, and the checkpoint."""
     from covey.storage.store import Store
 
     values = np.array([step, -step], np.float64)
@@ -192,7 +192,7 @@ def _read(folder: Path) -> None:
 
 
 def _kept(folder: Path, completed: list[str]) -> str:
-    """What is wrong after a failure: what was completed is whole, and on a healthy disk the rest can be written."""
+    """Checks after a failure that complete parts are intact, and that the rest can be written on a healthy disk."""
     from covey.storage.store import Store
 
     steps = [int(text.removeprefix("step ")) for text in completed if text.startswith("step ")]
@@ -215,7 +215,7 @@ def _intact(store: Any, least: int) -> int:
 
 
 def _sites(world: World, folder: Path) -> dict[Site, int]:
-    """The file calls of a history, and how often each is made."""
+    """Returns the call sites, and the number of calls of each."""
     log = world.path("calls")
 
     def work(report: Callable[[str], None]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import tyro
 
-from covey import plugins as trust
+from covey import plugins
 from covey.errors import CoveyError, require
 
 
@@ -13,13 +13,13 @@ def import_plugins(arguments: list[str]) -> list[str]:
 
     They are also searched in the current folder, after all installed packages. Returns the other arguments.
     """
-    plugins, arguments = take_all(arguments, "--plugin")
+    named, arguments = take_all(arguments, "--plugin")
     envs = arguments[1:2] if arguments[:1] == ["check-env"] else take_all(arguments, "--env")[0]
-    typed = [module for module in map(trust.module_of, envs) if module]
-    if plugins or typed:
-        trust.use_current_folder()
-    trust.import_plugins(plugins)
-    trust.trust(*typed)
+    typed = [module for module in map(plugins.module_of, envs) if module]
+    if named or typed:
+        plugins.append_current_folder()
+    plugins.import_plugins(named)
+    plugins.allow(*typed)
     return arguments
 
 

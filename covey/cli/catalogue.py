@@ -42,17 +42,17 @@ def envs(arguments: list[str]) -> None:
 
     require(len(arguments) <= 1, f"`covey envs` takes at most one library, such as brax, not {' '.join(arguments)}.")
     if arguments:
-        print("\n".join(f"{arguments[0]}:{name}" for name in envs.adapter(arguments[0]).names()))
+        listed = envs.adapter(arguments[0]).names()
+        require(bool(listed), f"The adapter of {arguments[0]!r} does not list its environments.")
+        print("\n".join(f"{arguments[0]}:{name}" for name in listed))
         return
     for name in envs.names():
         spec = envs.make(name).spec
         sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
         print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
     print("\nEnvironments of other libraries (`covey envs LIBRARY` lists them):")
-    for prefix in envs.ADAPTERS:
-        summary = (envs.adapter(prefix).__doc__ or "").splitlines()[0]
-        install = f"pip install 'covey[{prefix}]'"
-        print(f"{prefix + ':':<18}{install:<34}{summary}")
+    for prefix, adapter in envs.ADAPTERS.items():
+        print(f"{prefix + ':':<18}{adapter.install:<34}{adapter.summary}")
 
 
 def agents(arguments: list[str]) -> None:

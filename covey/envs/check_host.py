@@ -1,4 +1,4 @@
-"""The promises of an environment on the host, checked by running it."""
+"""Checks a host environment against the contract of covey/envs/base.py by running random episodes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,31 +6,48 @@ from typing import Any
 import numpy as np
 
 from covey.envs.base import HostBatch, HostEnv, HostStep, Outcome
-from covey.envs.check import EPISODES, Finding, Probe, actions_of, finite, limits, picture_of, same, starts
+from covey.envs.rules import (
+    EPISODES,
+    Finding,
+    Probe,
+    check_finite,
+    check_limits,
+    check_picture,
+    check_repeatable,
+    check_starts,
+    random_actions,
+)
 from covey.errors import CoveyError
 
 AHEAD = 20
-"""Steps after which the state is saved, and that are then taken twice."""
+"""Steps before a state is saved, and steps that are then taken twice from it."""
 
 
 def check_host(env: HostEnv) -> Iterator[Finding]:
-    """Every promise in turn, as `check` has them for compiled environments."""
+    """Checks a host environment, rule by rule. Stops early if it is too broken to run.
+
+    Args:
+        env: The environment.
+
+    Yields:
+        One `Finding` per rule.
+    """
     spec = env.spec
-    wrong = limits(spec)
-    yield Finding("sizes and limits", wrong)
-    if wrong:
+    yield (limits := check_limits(spec))
+    if limits.wrong:
         return
-    actions, batch = actions_of(spec), env.open(EPISODES)
+    actions = random_actions(spec)
+    batch = env.open(EPISODES)
     try:
-        (start, first), (start_again, again) = (_run(batch, actions) for _ in range(2))
-        wrong = _shapes(start, first, spec.obs_size)
-        yield Finding("shapes and types", wrong)
-        if wrong:
+        start, first = _run(batch, actions)
+        start_again, again = _run(batch, actions)
+        yield (shapes := Finding("shapes and types", _shapes(start, first, spec.obs_size)))
+        if shapes.wrong:
             return
-        one, two = _probe(start, first), _probe(start_again, again)
-        yield Finding("finite values", finite(one))
-        yield Finding("the same seed, the same episode", same(one, two))
-        yield starts(one)
+        probe = _probe(start, first)
+        yield check_finite(probe)
+        yield check_repeatable(probe, _probe(start_again, again))
+        yield check_starts(probe)
         yield _ends(first)
         yield _saved(env, batch, actions)
     finally:
@@ -39,14 +56,14 @@ def check_host(env: HostEnv) -> Iterator[Finding]:
 
 
 def _run(batch: HostBatch, actions: np.ndarray) -> tuple[np.ndarray, HostStep]:
-    """The observations of the starts [N, D], and what all steps answered [T, N, ...]."""
+    """Returns the first observations [N, D], and the results of all steps [T, N, ...]."""
     start = np.array(batch.reset(np.arange(EPISODES, dtype=np.uint32)))
     steps = [[np.array(x) for x in batch.step(action)] for action in actions]
     return start, HostStep(*(np.stack(column) for column in zip(*steps, strict=True)))
 
 
 def _probe(start: np.ndarray, found: HostStep) -> Probe:
-    """In the words of compiled environments."""
+    """Converts results to the type that the shared rules take."""
     nothing: Any = np.zeros((*found.reward.shape, 0), np.float32)
     outcome: Any = Outcome(found.obs, found.reward, found.terminated)  # type: ignore[arg-type]
     return Probe((None, start), outcome, nothing)  # type: ignore[arg-type]
@@ -68,26 +85,30 @@ def _shapes(start: np.ndarray, found: HostStep, size: int) -> str:
 
 
 def _ends(found: HostStep) -> Finding:
-    """After an end, the next step begins another episode and pays nothing."""
+    """Checks next-step resets: the step after an end starts the next episode and has no reward."""
     over = found.terminated | found.truncated
     after = over[:-1]
     if (over[1:] & after).any() or found.reward[1:][after].any():
-        return Finding("ends", "the step after an end must begin another episode, with a reward of 0, and not end it.")
+        return Finding(
+            "episode ends", "the step after an end must start the next episode, with a reward of 0, and not end it."
+        )
     share = over.any(axis=0).mean()
-    return Finding("ends", remark=f"{share:.0%} of {over.shape[1]} random episodes end within {len(over)} steps")
+    return Finding(
+        "episode ends", remark=f"{share:.0%} of {over.shape[1]} random episodes end within {len(over)} steps"
+    )
 
 
 def _saved(env: HostEnv, batch: HostBatch, actions: np.ndarray) -> Finding:
-    promise = "goes on from a saved state"
+    rule = "continues from a saved state"
     if env.unsaved:
-        return Finding(promise, remark=f"no: when a run is resumed, episodes begin anew ({env.unsaved})")
+        return Finding(rule, remark=f"no: a resumed run starts new episodes ({env.unsaved})")
     _run(batch, actions[:AHEAD])
     state = batch.save()
     one = [np.array(batch.step(action).obs) for action in actions[:AHEAD]]
     batch.load(state)
     two = [np.array(batch.step(action).obs) for action in actions[:AHEAD]]
     exact = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, two, strict=True))
-    return Finding(promise, "" if exact else "the steps after it differ: something of its state was not saved.")
+    return Finding(rule, "" if exact else "the steps after it differ: a part of the state was not saved.")
 
 
 def _frame(env: HostEnv) -> Finding:
@@ -95,8 +116,8 @@ def _frame(env: HostEnv) -> Finding:
         batch = env.open(1, draws=True)
         try:
             batch.reset(np.zeros(1, np.uint32))
-            return picture_of(batch.frame(0))
+            return check_picture(batch.frame(0))
         finally:
             batch.close()
     except CoveyError as error:
-        return Finding("a picture", remark=f"none: {error}")
+        return Finding("frame", remark=f"none: {error}")

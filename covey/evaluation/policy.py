@@ -15,8 +15,6 @@ class TrainedPolicy:
     """Observation in, action out, both as the environment has them. Greedy; memory is kept between calls."""
 
     def __init__(self, policy: Policy[Any, Any, Any], spec: EnvSpec, state: Any, hyper: Any, seed: int = 0) -> None:
-        low, high = jnp.asarray(spec.action_low), jnp.asarray(spec.action_high)
-
         @jax.jit
         def begin(key: Key) -> tuple[Any, Key]:
             key, key_begin = jax.random.split(key)
@@ -26,7 +24,7 @@ class TrainedPolicy:
         def act(memory: Any, obs: Array, key: Key) -> tuple[Array, Any, Key]:
             key, key_act = jax.random.split(key)
             decision = policy.act(state, hyper, memory, obs, key_act, "greedy")
-            return low + (decision.action + 1.0) / 2.0 * (high - low), decision.memory, key
+            return spec.to_box(decision.action), decision.memory, key
 
         self._begin, self._act, self._shape = begin, act, (spec.obs_size,)
         self._key = jax.random.key(seed)

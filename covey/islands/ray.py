@@ -19,7 +19,7 @@ from covey.backend import count_cores, use_cache, use_cpu_devices
 from covey.errors import CoveyError, require
 from covey.islands.board import Board, Island, MemberReport
 from covey.islands.merge import merge, reached
-from covey.plugins import trust, trusted, use_current_folder
+from covey.plugins import allow, allowed, append_current_folder
 from covey.run.config import RunConfig, read_run_config
 from covey.run.config_text import to_json
 from covey.run.console import Reporter
@@ -132,8 +132,8 @@ class Worker:
         with suppress(OSError):
             os.chdir(self.here)
         if self.plugins:
-            use_current_folder()
-        trust(*self.plugins)
+            append_current_folder()
+        allow(*self.plugins)
         for name in self.plugins:
             importlib.import_module(name)
         require(
@@ -317,11 +317,11 @@ def connected(config: RunConfig[Any, Any], cluster: Cluster, reporter: Reporter)
     part(config.members, config.islands, "islands")
     ray = _ray(cluster.address)
     if ray.is_initialized():  # by whoever called us, who also ends it
-        yield Connection(ray, trusted())
+        yield Connection(ray, allowed())
         return
     _init(ray, cluster.address, reporter)
     try:
-        yield Connection(ray, trusted())
+        yield Connection(ray, allowed())
     finally:
         ray.shutdown()
 

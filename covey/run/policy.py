@@ -102,7 +102,7 @@ class PolicyProgram:
 def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     """Builds the agent and the environment of a resolved configuration."""
     entry = agents.entry(config.algorithm)
-    env: Any = envs.make(config.env)
+    env: Any = envs.make_from_config(config.env)
     spec = env.spec
     on_host = isinstance(env, envs.HostEnv)
     require(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.plugins import trusted
+from covey.plugins import allowed
 from covey.run.console import Reporter
 from covey.signals import AGAIN, LISTENER, PATIENCE, signals_to
 from covey.storage.store import Store, Writer
@@ -15,7 +15,7 @@ from covey.storage.store import Store, Writer
 
 def resume_command(path: Path) -> str:
     """Returns the command that resumes a run, with the plugins that the user has named."""
-    return " ".join(("covey resume", str(path), *(f"--plugin {name}" for name in trusted())))
+    return " ".join(("covey resume", str(path), *(f"--plugin {name}" for name in allowed())))
 
 
 class Stopping:

@@ -1,4 +1,4 @@
-"""`covey check-env`: every broken promise is said in words."""
+"""`covey check-env`: every violation of the contract is reported."""
 
 from dataclasses import dataclass, replace
 
@@ -55,32 +55,32 @@ def noise():
     return np.float32(len(CALLS))
 
 
-WORDS = {
-    "box": "limits of the action must be finite and rise",
+MESSAGES = {
+    "box": "limits of the action must be finite, and low below high",
     "dtype": r"the observation of step is float16\[1\] and must be float32\[1\]",
     "nan": "the reward is not finite .* at step",
-    "impure": "two runs from the same key and actions differ",
-    "clip": "an action of 3 leads elsewhere than an action of 1",
-    "descriptor": "x went from .* and its limits are -9 to 9",
+    "impure": "two runs with the same seed and actions differ",
+    "clip": "an action of 3 has another outcome than an action of 1",
+    "descriptor": "x went from .* outside of its limits -9 to 9",
     "frame": r"the picture is uint8\[4, 4\] and must be uint8\[height, width, 3\]",
 }
 
 
-@pytest.mark.parametrize("fault", WORDS)
-def test_faults_are_said(fault: str):
+@pytest.mark.parametrize("fault", MESSAGES)
+def test_violations_are_reported(fault: str):
     wrong = [f.wrong for f in check(Faulty(fault)) if f.wrong]
     assert len(wrong) >= 1
-    with pytest.raises(AssertionError, match=WORDS[fault]):
+    with pytest.raises(AssertionError, match=MESSAGES[fault]):
         raise AssertionError(wrong[0])
 
 
-def test_a_good_one_is_good():
+def test_a_correct_environment_passes():
     assert not [f for f in check(Faulty()) if f.wrong]
 
 
 @dataclass(frozen=True)
 class Limited:
-    """A point that takes its time limit for an end."""
+    """A point that terminates at its time limit."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -99,7 +99,7 @@ class Limited:
         return np.zeros((4, 4, 3), np.uint8)
 
 
-def test_a_time_limit_is_no_end():
+def test_a_time_limit_does_not_terminate():
     wrong = [f.wrong for f in check(Limited()) if f.wrong]
     assert len(wrong) == 1 and "every episode terminates at step 20, the time limit" in wrong[0]
 
@@ -114,7 +114,7 @@ def test_from_the_command_line(monkeypatch, capsys):
     assert main(["check-env", "brax:antt"]) == 1 and "'ant'" in capsys.readouterr().err
 
 
-def test_libraries_are_listed_with_how_to_install_them(capsys):
+def test_libraries_are_listed_with_their_install_command(capsys):
     assert main(["envs"]) == 0
     said = capsys.readouterr().out
     assert all(f"{prefix}:" in said and f"pip install 'covey[{prefix}]'" in said for prefix in envs.ADAPTERS)
@@ -124,13 +124,13 @@ def test_libraries_are_listed_with_how_to_install_them(capsys):
 
 
 @pytest.mark.parametrize("name", ["gymnasium:Hopper-v5", "gymnasium:tests.host_tasks:Opaque"])
-def test_environments_on_the_host_keep_their_promises(name: str, capsys):
+def test_host_environments_follow_the_contract(name: str, capsys):
     assert main(["check-env", name]) == 0
     text = capsys.readouterr().out
-    assert "WRONG" not in text and "ok    the same seed, the same episode" in text
-    assert ("episodes begin anew" in text) == name.endswith("Opaque")
+    assert "WRONG" not in text and "ok    same seed, same episode" in text
+    assert ("a resumed run starts new episodes" in text) == name.endswith("Opaque")
 
 
-def test_an_environment_on_the_host_that_draws_from_elsewhere(capsys):
+def test_a_host_environment_that_ignores_its_seed(capsys):
     assert main(["check-env", "gymnasium:tests.host_tasks:Moody"]) == 1
-    assert "WRONG the same seed, the same episode" in capsys.readouterr().out
+    assert "WRONG same seed, same episode" in capsys.readouterr().out

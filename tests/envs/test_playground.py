@@ -1,4 +1,4 @@
-"""MuJoCo Playground: the contract, and that models which must be fetched are an error before anything hangs."""
+"""MuJoCo Playground: the contract, and an early error if models must be downloaded first."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""covey writes through no symbolic link in a run folder, and a folder from elsewhere can't make it wait for ever."""
+"""covey never writes through a symbolic link in a run folder, and a stranger's folder can't make it hang."""
 
 import os
 from pathlib import Path

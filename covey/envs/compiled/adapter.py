@@ -1,4 +1,4 @@
-"""What adapters to other libraries of environments share."""
+"""Helpers of the adapters to other JAX libraries: imports, silence, types, and MuJoCo's pictures."""
 
 import atexit
 import contextlib
@@ -15,17 +15,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.backend import silence_mujoco
 from covey.errors import CoveyError
 from covey.types import Array
 
 HEIGHT, WIDTH = 240, 320
-"""Of a picture that MuJoCo draws."""
-DEAR_START = 20
-"""Steps per start state where a reset is not small beside a step."""
+"""The size of MuJoCo's pictures, in pixels."""
+EXPENSIVE_START = 20
+"""`EnvSpec.steps_per_start` of environments whose reset costs as much as many steps."""
 
 
 def import_library(module: str, extra: str) -> ModuleType:
-    """A library, or an error that says how to install it. What it prints while it is imported is not shown."""
+    """Imports a library without its output.
+
+    Args:
+        module: The module's dotted name.
+        extra: The extra of covey that installs it, for the error message.
+
+    Returns:
+        The module. Raises a CoveyError with the install command if it can't be imported.
+    """
     try:
         with quiet():
             return importlib.import_module(module)
@@ -37,21 +46,23 @@ def import_library(module: str, extra: str) -> ModuleType:
 
 
 def load_mujoco() -> ModuleType:
-    """MuJoCo, which comes with the libraries that are built on it."""
+    """Imports MuJoCo, which is installed with the libraries that are built on it."""
     return importlib.import_module("mujoco")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps off the terminal what a library says about its own insides."""
+    """Suppresses the output and the warnings of a library."""
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 @contextmanager
 def relaxed_promotion() -> Iterator[None]:
-    """Lets code be traced that counts on types and ranks being promoted, or warns of itself, also where that is
-    forbidden."""
+    """Allows implicit promotion of types and ranks, and drops warnings, while a library's code is traced.
+
+    The user, or a test, may have forbidden promotion with jax's configuration.
+    """
     with (
         warnings.catch_warnings(action="ignore"),
         jax.numpy_dtype_promotion("standard"),
@@ -62,29 +73,32 @@ def relaxed_promotion() -> Iterator[None]:
 
 @contextmanager
 def loading_models() -> Iterator[None]:
-    """Keeps off the terminal, and out of a file beside it, what MuJoCo warns of when it reads a library's models."""
-    mujoco = load_mujoco()
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        with quiet(), relaxed_promotion():
-            yield
-    finally:
-        mujoco.set_mju_user_warning(before)
+    """The context to load a library's models in: no output, no MuJoCo warnings, relaxed promotion."""
+    with silence_mujoco(), quiet(), relaxed_promotion():
+        yield
 
 
 def scalar(value: Any) -> Array:
-    """A reward as the contract wants it, whatever number or array of one element a library returns."""
+    """Converts a number or an array with one element to a float32 scalar."""
     return jnp.asarray(value, jnp.float32).reshape(())
 
 
 def cast_like(tree: Any, pattern: Any) -> Any:
-    """A tree with the types of another: libraries return Python numbers, or other types from a step than a reset."""
+    """Casts the leaves of a tree to the types and shapes of `pattern`.
+
+    Some libraries return Python numbers, or other types from `step` than from `reset`. A scan needs equal types.
+    """
     return jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype).reshape(like.shape), tree, pattern)
 
 
 def draw(model: Any, qpos: Any, camera: int | str = -1) -> np.ndarray:
-    """A picture of a MuJoCo model with its joints at `qpos`; an error where there is nothing to draw with."""
+    """Draws a MuJoCo model; raises a CoveyError if rendering is impossible here.
+
+    Args:
+        model: The MjModel.
+        qpos: The positions of its joints.
+        camera: The camera's index or name; -1 for the free camera.
+    """
     mujoco = load_mujoco()
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
@@ -95,7 +109,7 @@ def draw(model: Any, qpos: Any, camera: int | str = -1) -> np.ndarray:
 
 
 class _Model:
-    """A model that is known by its identity."""
+    """A hashable handle to a model, compared by identity, so that `_renderer` can be cached."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -112,13 +126,13 @@ def _renderer(known: _Model) -> Any:
     mujoco = load_mujoco()
     try:
         renderer = mujoco.Renderer(known.model, height=HEIGHT, width=WIDTH)
-    except Exception as error:  # of several libraries, and sometimes an assertion
+    except Exception as error:  # OpenGL libraries raise many types, AssertionError among them
         raise CoveyError(
-            f"MuJoCo can't draw here ({type(error).__name__}: {error}). Without a screen, set MUJOCO_GL=egl (libegl1) "
-            "or MUJOCO_GL=osmesa (libosmesa6) before Python starts."
+            f"MuJoCo can't render here ({type(error).__name__}: {error}). Without a display, set MUJOCO_GL=egl (needs "
+            "libegl1) or MUJOCO_GL=osmesa (needs libosmesa6) before Python starts."
         ) from error
-    # Shadows and reflections take most of the time where a processor draws.
+    # Without a graphics card, shadows and reflections take most of the time.
     for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
         renderer.scene.flags[flag] = 0
-    atexit.register(renderer.close)  # while what it needs for that is still there
+    atexit.register(renderer.close)  # before the interpreter unloads the modules that it needs
     return renderer

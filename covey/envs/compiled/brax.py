@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.compiled.adapter import (
-    DEAR_START,
+    EXPENSIVE_START,
     draw,
     import_library,
     load_mujoco,
@@ -23,24 +23,26 @@ from covey.errors import unknown
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 BACKENDS = ("spring", "mjx", "generalized", "positional")
-"""The physics that Brax offers; the first is the default (docs/environments.md says why)."""
-STEPS, OMNI_STEPS = 1000, 200
-"""Length of an episode: Brax's own, and that of tasks without a direction."""
+"""Brax's physics engines; the first is the default (docs/environments.md gives the reasons)."""
+STEPS = 1000
+"""Brax's episode length."""
+OMNI_STEPS = 200
+"""The episode length of the `_omni` tasks."""
 REACH = 30.0
-"""How far maps and goals of such a task reach, in metres; a robot may go farther."""
+"""The limit of the position in `_omni` tasks, for maps and goals, in metres; a robot may leave it."""
 TOUCH = 0.01
-"""A foot whose lowest point is nearer to the floor than this, in metres, touches it."""
+"""A foot touches the floor if its lowest point is at most this far above it, in metres."""
 
 
 class Task(NamedTuple):
-    """What covey knows of a task of Brax beside Brax itself."""
+    """What covey adds to a task of Brax."""
 
     descriptor: Descriptor | None = None
-    """Of a task without feet."""
+    """The descriptor, for tasks without feet."""
     forward: str = ""
-    """Of a robot with feet: what Brax calls the reward for going forward."""
+    """Robots with feet: the name of Brax's metric of the forward reward."""
     directions: tuple[str, ...] = ()
-    """Where such a robot can go."""
+    """Robots with feet: the axes along which they can move."""
 
 
 def _limits(names: tuple[str, ...], size: float, **options: Any) -> Descriptor:
@@ -60,15 +62,16 @@ TASKS = {
     "inverted_double_pendulum": Task(_CART),
 }
 OMNI, UNI = "_omni", "_uni"
+"""Endings of task names: without the forward reward, and with it (the default)."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` knows; each may be followed by @ and a backend."""
+    """Returns the names that `make` accepts; each may be followed by @ and a backend."""
     return tuple(sorted(f"{task}{end}" for task, known in TASKS.items() for end in _endings(known)))
 
 
 def make(name: str) -> "Brax":
-    """The environment called `brax:NAME[@backend]`. `ant_uni` is another name of `ant`."""
+    """Makes the environment `brax:NAME[@backend]`. `ant_uni` is another name of `ant`."""
     task, at, backend = name.partition("@")
     if task not in names():
         raise unknown("Brax environment", task, names())
@@ -87,9 +90,9 @@ def _endings(task: Task) -> tuple[str, ...]:
 class Brax:
     """A task of Brax, on one of its backends.
 
-    Observation, reward and end are Brax's. With `omni`, a robot with feet is not rewarded for going forward.
-    Descriptor: which feet touch the floor, averaged over the episode; with `omni`, where the torso is. Of the arms,
-    where the tip or the object is; of the carts, where the cart is.
+    Observation, reward and termination are Brax's. With `omni`, robots with feet get no reward for moving forward.
+    Descriptor: robots with feet: which feet touch the floor, averaged over the episode; with `omni`, the position of
+    the torso. Arms: the position of the tip or the object. Carts: the position of the cart.
     Reference: Freeman et al. (2021), arXiv 2106.13281; the descriptors are those of quality-diversity research.
     """
 
@@ -111,7 +114,7 @@ class Brax:
 
         nothing = jnp.zeros(())
         with relaxed_promotion():
-            # Brax reads nothing but the physics of the state before, and fills in the rest.
+            # Brax reads only the physics of the previous state, so the other fields can be empty.
             before = State(state, nothing, nothing, nothing, metrics={}, info={})
             after = _load(self.task, self.backend).step(before, jnp.clip(action, -1.0, 1.0))
         reward = scalar(after.reward)
@@ -120,7 +123,8 @@ class Brax:
         return after.pipeline_state, Outcome(after.obs.astype(jnp.float32), reward, scalar(after.done) > 0.5)
 
     def descriptor(self, state: Any) -> Array:
-        task, where = TASKS[self.task], state.x.pos
+        task = TASKS[self.task]
+        where = state.x.pos
         if self.omni:
             return where[0, : len(task.directions)]
         if task.forward:
@@ -135,7 +139,7 @@ class Brax:
         return draw(model, state.q, camera=0 if model.ncam else -1)
 
     def replay(self, states: list[Any]) -> str:
-        """Brax's page that replays states in a browser."""
+        """Returns Brax's HTML page that replays the states in a browser."""
         from brax.io import html
 
         system = _load(self.task, self.backend).sys
@@ -145,7 +149,7 @@ class Brax:
 
 @functools.cache
 def _load(task: str, backend: str) -> Any:
-    """Brax's environment. Its arrays are made outside of whatever is being traced."""
+    """Loads Brax's environment. Its arrays must not become tracers if the caller is being traced."""
     library = import_library("brax.envs", "brax")
     with loading_models(), jax.ensure_compile_time_eval():
         return library.get_environment(task, backend=backend)
@@ -153,7 +157,8 @@ def _load(task: str, backend: str) -> Any:
 
 @functools.cache
 def _spec(env: Brax) -> EnvSpec:
-    inner, task = _load(env.task, env.backend), TASKS[env.task]
+    inner = _load(env.task, env.backend)
+    task = TASKS[env.task]
     _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     if env.omni:
         descriptor = _limits(task.directions, REACH)
@@ -174,30 +179,31 @@ def _spec(env: Brax) -> EnvSpec:
         action_high=(1.0,) * size,
         descriptor=descriptor,
         frames_per_second=1.0 / seconds,
-        steps_per_start=DEAR_START,
+        steps_per_start=EXPENSIVE_START,
     )
 
 
 class Feet(NamedTuple):
-    """The feet of a robot: capsules or balls at the end of its legs, each fixed to a link."""
+    """The feet of a robot: capsules or spheres at the ends of its legs, each fixed to a link."""
 
     names: tuple[str, ...]
     link: np.ndarray
     ends: np.ndarray
-    """Both ends of a capsule's axis in the frame of its link, [feet, 2, 3]; of a ball, its centre twice."""
+    """Both ends of a capsule's axis in the frame of its link, [feet, 2, 3]; for a sphere, its centre twice."""
     radius: np.ndarray
 
 
 @functools.cache
 def _feet(task: str, backend: str) -> Feet:
-    """A foot is a shape that meets the floor, on a link that carries no other. Brax leaves the ant's without a name."""
+    """Finds the feet: shapes that can collide, on links without children. The ant's have no names in Brax."""
     mujoco = load_mujoco()
     model = _load(task, backend).sys.mj_model
     parents = set(model.body_parentid[1:].tolist())
     found = []
     for geom in range(model.ngeom):
-        body, meets = int(model.geom_bodyid[geom]), bool(model.geom_contype[geom] | model.geom_conaffinity[geom])
-        if body == 0 or body in parents or not meets:
+        body = int(model.geom_bodyid[geom])
+        collides = bool(model.geom_contype[geom] | model.geom_conaffinity[geom])
+        if body == 0 or body in parents or not collides:
             continue
         radius, half = model.geom_size[geom][:2]
         is_capsule = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE
@@ -210,7 +216,12 @@ def _feet(task: str, backend: str) -> Feet:
 
 
 def _clearance(feet: Feet, x: Any) -> Array:
-    """How far the lowest point of each foot is above the floor, in metres, where links have transforms x: [feet]."""
+    """Returns the height of each foot's lowest point above the floor, in metres, [feet].
+
+    Args:
+        feet: The robot's feet.
+        x: The transforms of its links.
+    """
 
     def lowest(link: Array, ends: Array, radius: Array) -> Array:
         turned = jax.vmap(_rotate, in_axes=(0, None))(ends, x.rot[link])
@@ -220,7 +231,7 @@ def _clearance(feet: Feet, x: Any) -> Array:
 
 
 def _rotate(vector: Array, rotation: Array) -> Array:
-    """A vector [3] turned by a unit quaternion [4] (w, x, y, z)."""
+    """Rotates a vector [3] by a unit quaternion [4] (w, x, y, z)."""
     real, axis = rotation[0], rotation[1:]
     twice = 2.0 * jnp.cross(axis, vector)
     return vector + real * twice + jnp.cross(axis, twice)

@@ -1,4 +1,4 @@
-"""gymnax: small tasks in JAX (`gymnax:NAME`); those with continuous actions."""
+"""gymnax: small tasks in JAX, those with continuous actions (`gymnax:NAME`)."""
 
 import functools
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from covey.types import Array, EnvSpec, Key
 
 NAMES = ("MountainCarContinuous-v0", "Pendulum-v1", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
 NEVER = 2**30
-"""A time limit that no episode reaches: the trainer applies the real one, as a truncation."""
+"""A time limit that no episode reaches: the trainer applies the real one, as a truncation, not as termination."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` knows."""
+    """Returns the names that `make` accepts."""
     return NAMES
 
 
 def make(name: str) -> "Gymnax":
-    """The environment called `gymnax:NAME`."""
+    """Makes the environment `gymnax:NAME`."""
     if name not in NAMES:
         raise unknown("gymnax environment with continuous actions", name, NAMES)
     _load(name)
@@ -33,9 +33,10 @@ def make(name: str) -> "Gymnax":
 
 @dataclass(frozen=True)
 class Gymnax:
-    """A task of gymnax, with its default parameters. It has no descriptor and no drawing.
+    """A task of gymnax with its default parameters. It has no descriptor and no pictures.
 
-    gymnax resets by itself, and until version 1 takes a time limit for an end; its inner functions do neither.
+    gymnax's `reset` and `step` reset by themselves, and before version 1 terminate at the time limit. Its inner
+    functions `reset_env` and `step_env`, which are used here, do neither.
     """
 
     name: str
@@ -52,22 +53,20 @@ class Gymnax:
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
         env, params = _load(self.name)
-        low, high = jnp.array(self.spec.action_low), jnp.array(self.spec.action_high)
-        own = low + (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
         with relaxed_promotion():
-            obs, after, reward, terminated, _ = env.step_env(key, state, own, params)
+            obs, after, reward, terminated, _ = env.step_env(key, state, self.spec.to_box(action), params)
         return cast_like(after, state), Outcome(obs.astype(jnp.float32), scalar(reward), scalar(terminated) > 0.5)
 
     def descriptor(self, state: Any) -> Array:
         return jnp.zeros(0)
 
     def frame(self, state: Any) -> np.ndarray:
-        raise CoveyError(f"gymnax:{self.name} has no drawing.")
+        raise CoveyError(f"gymnax:{self.name} has no pictures.")
 
 
 @functools.cache
 def _load(name: str) -> tuple[Any, Any]:
-    """gymnax's environment, and its parameters without a time limit."""
+    """Loads gymnax's environment, and its parameters without a time limit."""
     library = import_library("gymnax", "gymnax")
     with quiet(), relaxed_promotion(), jax.ensure_compile_time_eval():
         env, params = library.make(name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.compiled.adapter import (
-    DEAR_START,
+    EXPENSIVE_START,
     cast_like,
     draw,
     import_library,
@@ -22,25 +22,24 @@ from covey.errors import require, unknown
 from covey.types import Array, EnvSpec, Key
 
 IMPLEMENTATION = "jax"
-"""Of the physics. Playground's own default, warp, is for Nvidia's graphics cards."""
+"""The implementation of MJX. Playground's default, warp, needs an Nvidia graphics card."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` knows. All but those of the control suite need models that must be fetched first."""
+    """Returns the names that `make` accepts. All but the control suite need models that must be downloaded first."""
     return tuple(sorted(_registry().ALL_ENVS))
 
 
 def make(name: str) -> "Playground":
-    """The environment called `playground:NAME`."""
+    """Makes the environment `playground:NAME`."""
     if name not in names():
         raise unknown("Playground environment", name, names())
     models = import_library("mujoco_playground._src.mjx_env", "playground").MENAGERIE_PATH
     require(
         name in _registry().dm_control_suite.ALL_ENVS or models.exists(),
-        f"playground:{name} needs the models of MuJoCo Menagerie, and {models} is not there. Playground would now "
-        "clone them from GitHub, which can take long or hang. Do it once where there is a network: python -c 'from "
-        "mujoco_playground._src.mjx_env import ensure_menagerie_exists as f; f()'. The control suite needs none: try "
-        "playground:CheetahRun.",
+        f"playground:{name} needs the models of MuJoCo Menagerie, and {models} does not exist. Download them once, "
+        "which may take long: python -c 'from mujoco_playground._src.mjx_env import ensure_menagerie_exists "
+        "as f; f()'. The control suite needs none: try playground:CheetahRun.",
     )
     _load(name)
     return Playground(name)
@@ -48,9 +47,9 @@ def make(name: str) -> "Playground":
 
 @dataclass(frozen=True)
 class Playground:
-    """A task of MuJoCo Playground with its default settings, but for the physics in JAX. It has no descriptor.
+    """A task of MuJoCo Playground with its default settings, except that MJX runs in JAX. It has no descriptor.
 
-    Where a task shows several observations, the one called `state` is the policy's.
+    If a task has several observations, the policy gets the one called `state`.
     Reference: Zakka et al. (2025), arXiv 2502.08844.
     """
 
@@ -67,7 +66,9 @@ class Playground:
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
         env = _load(self.name)
-        before = state.replace(metrics=dict(state.metrics), info=dict(state.info))  # a step may write into these
+        before = state.replace(
+            metrics=dict(state.metrics), info=dict(state.info)
+        )  # `step` may modify these dictionaries
         with relaxed_promotion():
             after = cast_like(env.step(before, jnp.clip(action, -1.0, 1.0)), state)
         return after, Outcome(_observed(after), scalar(after.reward), scalar(after.done) > 0.5)
@@ -105,7 +106,7 @@ def _spec(env: Playground) -> EnvSpec:
     settings = _registry().get_default_config(env.name)
     require(
         settings.get("action_repeat", 1) == 1,
-        f"playground:{env.name} repeats each action {settings.get('action_repeat')} times, which covey leaves to TAAC.",
+        f"playground:{env.name} repeats each action {settings.get('action_repeat')} times: covey does not support it.",
     )
     size = inner.action_size
     return EnvSpec(
@@ -115,5 +116,5 @@ def _spec(env: Playground) -> EnvSpec:
         action_low=(-1.0,) * size,
         action_high=(1.0,) * size,
         frames_per_second=1.0 / inner.dt,
-        steps_per_start=DEAR_START,
+        steps_per_start=EXPENSIVE_START,
     )

@@ -1,1 +1,1 @@
-"""Environments that run on the host, outside of compiled programs."""
+"""Host environments: they run in Python or C++, outside of compiled programs."""

@@ -1,7 +1,7 @@
-"""Checks what a Gymnasium environment returns against its spaces, and flattens its observations.
+"""Checks the return values of a Gymnasium environment against its spaces, and flattens its observations.
 
-NumPy would broadcast a single number to a whole observation, read text as numbers and None as False. Everything that
-fits takes the short way: a few comparisons, no conversion.
+Without these checks NumPy would broadcast one number to a whole observation, read text as numbers, and None as False.
+Correct values take a fast path: a few comparisons, no conversion.
 """
 
 import inspect
@@ -14,29 +14,37 @@ import numpy as np
 from covey.envs.host.guard import EnvError
 
 REAL = "fiub"
-"""NumPy's kinds of real numbers: floats, integers, booleans."""
+"""NumPy's dtype kinds of real numbers: floats, signed and unsigned integers, booleans."""
 NUMBERS = frozenset({float, np.float64, np.float32})
-"""Types of a reward that need no second look. A Python int does: it may be too large for any float."""
+"""Types of a reward that need no further check. A Python int needs one: it may be too large for any float."""
 FLAGS = frozenset({bool, np.bool_})
+"""Types of `terminated` and `truncated` that need no further check."""
 
 
 class Answers:
-    """The answers of the environments of one kind."""
+    """Checks and flattens the answers of environments with the same observation space.
+
+    Args:
+        space: The observation space.
+        name: The environment's full name, for error messages.
+    """
 
     def __init__(self, space: Any, name: str) -> None:
         from gymnasium import spaces
 
-        self.name, self.space = name, space
+        self.name = name
+        self.space = space
         self._kinds = REAL if space.dtype is None or space.dtype.kind == "f" else "iub"
-        self._shape, self._is_box = space.shape, isinstance(space, spaces.Box)
+        self._shape = space.shape
+        self._is_box = isinstance(space, spaces.Box)
         self._flatten: Callable[[Any, Any], Any] = spaces.flatten
 
     def reset(self, env: Any, seed: int | None) -> np.ndarray:
-        """Begins an episode; its first observation, flat."""
+        """Starts an episode and returns its first observation, flattened."""
         try:
             answer = env.reset(seed=seed)
         except TypeError:
-            missing = [word for word in ("seed", "options") if not _takes(env.unwrapped.reset, word)]
+            missing = [word for word in ("seed", "options") if not _accepts(env.unwrapped.reset, word)]
             if not missing:
                 raise
             raise EnvError(
@@ -51,7 +59,11 @@ class Answers:
         return self.flat(answer[0])
 
     def step(self, answer: Any) -> tuple[np.ndarray, Any, Any, Any]:
-        """The observation, flat, the reward, terminated and truncated of what `step` returned."""
+        """Checks the return value of `step`.
+
+        Returns:
+            The flattened observation, the reward, terminated and truncated.
+        """
         if not isinstance(answer, tuple | list) or len(answer) != 5:
             raise EnvError(
                 f"{self._subject} returned {described(answer)} from step: it must return (obs, reward, terminated, "
@@ -67,7 +79,7 @@ class Answers:
         return self.flat(shown), reward, terminated, truncated
 
     def flat(self, shown: Any) -> np.ndarray:
-        """An observation as one row of numbers; an error where it is none of the space."""
+        """Flattens an observation; raises an EnvError if it does not belong to the space."""
         array = self._is_box and type(shown) is np.ndarray
         if array and shown.shape == self._shape and shown.dtype.kind in self._kinds:
             return shown.ravel()
@@ -95,9 +107,14 @@ class Answers:
 
 
 def fault_of(space: Any, shown: Any, place: str = "") -> str:
-    """What is wrong with an observation, in words; empty where it has the shape and the kind that its space says.
+    """Returns what is wrong with an observation; empty if it has the shape and dtype kind of its space.
 
-    Values beyond the limits of a box are allowed: many environments leave them.
+    Values outside the limits of a box are allowed: many environments exceed them.
+
+    Args:
+        space: The observation space, or a part of it.
+        shown: The observation, or its part.
+        place: The path to the part, such as `['arm']`.
     """
     from gymnasium import spaces
 
@@ -133,7 +150,7 @@ def _expected(space: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """What a value is, in a few words: the type and shape of an array, the type and a piece of anything else."""
+    """Describes a value for a message: dtype and shape of an array, a shortened repr and the type of anything else."""
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list):
@@ -144,10 +161,10 @@ def described(value: Any) -> str:
 def _array(value: Any) -> np.ndarray | None:
     try:
         return np.asarray(value)
-    except Exception:  # whatever the conversion of a foreign object raises
+    except Exception:  # the conversion of an unknown object may raise anything
         return None
 
 
-def _takes(function: Callable[..., Any], keyword: str) -> bool:
+def _accepts(function: Callable[..., Any], keyword: str) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(p.name == keyword or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)

@@ -1,6 +1,6 @@
-"""Watches over the code of an environment in this process: what it raises is named, and so is a call that hangs.
+"""Guards calls into an environment's code in this process: errors name the environment, and hanging calls are reported.
 
-This is the one file of `envs` that may look at the clock and change what `os._exit` does.
+This is the only file of `envs` that uses the clock and replaces `os._exit`.
 """
 
 import os
@@ -14,34 +14,46 @@ from typing import NoReturn, Self
 
 from covey.errors import CoveyError
 
-PATIENCE, LOOK = 60.0, 1.0
-"""Seconds after which a call that has not returned is named, and between two looks at the clock."""
+PATIENCE = 60.0
+"""Seconds after which a call that has not returned is reported."""
+INTERVAL = 1.0
+"""Seconds between two checks for such calls."""
 
 
 class EnvError(CoveyError):
-    """A fault of an environment that is already in words."""
+    """A fault of an environment whose message is already complete: the guard adds no traceback."""
 
 
 class ExitError(SystemExit):
-    """An environment called `os._exit`, which would have ended the process without a word."""
+    """An environment called `os._exit`, which would have ended the process without a message."""
 
 
 class Guard:
-    """A context for calls into an environment. It may be entered again and again, and costs under a microsecond.
+    """A reusable context for calls into an environment. Entering and leaving it takes under a microsecond.
 
-    An exception, `sys.exit` and `os._exit` become a CoveyError that names the environment. A call that takes longer
-    than PATIENCE is reported on the standard error, once.
+    Exceptions, `sys.exit` and `os._exit` become a CoveyError that names the environment. A call that takes longer than
+    PATIENCE is reported once on standard error.
+
+    Args:
+        name: The environment's full name.
+
+    Example:
+        >>> guard = Guard("gymnasium:Hopper-v5")
+        >>> with guard.calling("step"):
+        ...     env.step(action)
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.call = name, ""
+        self.name = name
+        self.call = ""
         self.since: float | None = None
-        self.named: float | None = None
-        self._pid, self._exit = os.getpid(), os._exit
+        self.reported: float | None = None
+        self._pid = os.getpid()
+        self._exit = os._exit
         _WATCHDOG.watch(self)
 
     def calling(self, call: str) -> Self:
-        """This guard, for calls of a method by that name."""
+        """Returns this guard, for calls of the method `call`."""
         self.call = call
         return self
 
@@ -59,8 +71,8 @@ class Guard:
         if isinstance(error, SystemExit):
             how = f"os._exit({error})" if isinstance(error, ExitError) else f"sys.exit({error})"
             raise CoveyError(
-                f"The environment {self.name} called {how}, which would have ended covey. Remove that call, or give "
-                "the environments processes of their own with --workers."
+                f"The environment {self.name} called {how}, which would have ended covey. Remove that call, or run "
+                "the environments in worker processes (`workers`)."
             ) from error
         if isinstance(error, Exception) and not isinstance(error, EnvError):
             if _misses_values(error):
@@ -72,13 +84,13 @@ class Guard:
             raise CoveyError(f"The environment {self.name} failed:\n{text}") from error
 
     def _refuse_exit(self, status: int) -> NoReturn:
-        if os.getpid() != self._pid:  # a process that the environment forked, whose end is its own
+        if os.getpid() != self._pid:  # in a process that the environment forked, exiting is fine
             self._exit(status)
         raise ExitError(status)
 
 
 def _misses_values(error: Exception) -> bool:
-    """Whether one of Gymnasium's wrappers could not unpack what the environment within it returned."""
+    """Returns whether one of Gymnasium's wrappers failed to unpack the return value of the environment inside it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -87,11 +99,12 @@ def _misses_values(error: Exception) -> bool:
 
 
 class _Watchdog:
-    """One thread for all guards of the process, which looks at them now and then."""
+    """Reports hanging calls. One thread checks all guards of the process."""
 
     def __init__(self) -> None:
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
-        self._lock, self._thread = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._thread = None
 
     def watch(self, guard: Guard) -> None:
         with self._lock:
@@ -102,17 +115,17 @@ class _Watchdog:
 
     def _look(self) -> None:
         while True:
-            time.sleep(LOOK)
+            time.sleep(INTERVAL)
             with self._lock:
                 guards = list(self._guards)
             for guard in guards:
                 since = guard.since
-                if since is not None and since != guard.named and time.monotonic() - since > PATIENCE:
-                    guard.named = since
+                if since is not None and since != guard.reported and time.monotonic() - since > PATIENCE:
+                    guard.reported = since
                     sys.stderr.write(
                         f"The environment {guard.name} has not returned from {guard.call}() for {PATIENCE:g} s. "
-                        "Ctrl-C stops the run and keeps its last checkpoint; with --workers, an environment that "
-                        "hangs is restarted.\n"
+                        "Ctrl-C stops the run and keeps its last checkpoint. With worker processes (`workers`), an "
+                        "environment that hangs is restarted.\n"
                     )
                     sys.stderr.flush()
 

@@ -1,8 +1,8 @@
-"""Gymnasium's environments, and your own that follow its interface: `gymnasium:ID`, `gymnasium:MODULE:CLASS`.
+"""Gymnasium's environments, and your own with its interface: `gymnasium:ID`, `gymnasium:MODULE:CLASS`.
 
-Observations are flattened by `gymnasium.spaces.flatten`: a box row by row, a Dict in the order of its space (sorted by
-key unless the space was made with another), a Discrete as one-hot; all as float32. Actions in [-1, 1] are rescaled to
-the box.
+Observations are flattened by `gymnasium.spaces.flatten` and converted to float32: a Box row by row, a Dict in the order
+of its space (sorted by key, unless the space was made with another order), a Discrete as one-hot. Actions in [-1, 1]
+are rescaled to the action space.
 """
 
 import math
@@ -14,27 +14,36 @@ from typing import Any
 
 import numpy as np
 
+from covey.backend import silence_mujoco
 from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
-from covey.envs.host.batch import LocalBatch, quiet_physics
+from covey.envs.host.batch import LocalBatch
 from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError, require, unknown
-from covey.plugins import import_trusted
+from covey.plugins import import_allowed
 from covey.types import EnvSpec
 
 UNLIMITED = 100_000
-"""The episode length of an environment that is registered without `max_episode_steps`: it must end by itself."""
+"""The episode length of an environment that is registered without `max_episode_steps`: it must end its episodes."""
 SIDE = 240
-"""Width and height of MuJoCo's pictures."""
+"""Width and height of MuJoCo's pictures, in pixels."""
 EXTRAS = {"mujoco": "mujoco", "Box2D": "box2d"}
-"""Packages that environments need -> the extra of covey that brings them."""
+"""Packages that environments need -> the extra of covey that installs them."""
 
 
 @dataclass(frozen=True)
 class GymnasiumEnv:
-    """One kind of environment: how to make it, its sizes and limits, and how its state is saved."""
+    """A `HostEnv` whose environments follow Gymnasium's interface.
+
+    Args:
+        name: The name without the prefix: `ID`, `MODULE:CLASS` or `MODULE:ID`.
+        spec: Sizes and limits.
+        state_size: Bytes of a saved state; 0 if states can't be saved.
+        unsaved: The reason why they can't be saved, or "".
+        factory: Makes one environment; takes the keywords of `gymnasium.make`.
+    """
 
     name: str
     spec: EnvSpec
@@ -44,19 +53,30 @@ class GymnasiumEnv:
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         make = partial(_drawing, self.factory, self.name) if draws else self.factory
-        one = partial(LocalBatch, make, self.spec, self.state_size, self.name)
-        return WorkerBatch(one, count, workers, self.name) if workers else one(count)
+        open_local = partial(LocalBatch, make, self.spec, self.state_size, self.name)
+        return WorkerBatch(open_local, count, workers, self.name) if workers else open_local(count)
 
 
 def names() -> tuple[str, ...]:
-    """What is registered in Gymnasium, and has not been replaced by a later version."""
+    """Returns the IDs that are registered in Gymnasium."""
     return tuple(sorted(_gymnasium().registry))
 
 
 def make(name: str) -> GymnasiumEnv:
-    """The environment of an ID, or of a module and a class or an ID that the module registers."""
-    factory, full = _factory(name), f"gymnasium:{name}"
-    with quiet_physics():
+    """Makes an environment.
+
+    One environment is opened to learn its sizes and whether its state can be saved, and closed again.
+
+    Args:
+        name: An ID of Gymnasium (`Hopper-v5`), or `MODULE:NAME` with a class of that module, or an ID that the module
+            registers when it is imported.
+
+    Returns:
+        The environment. Raises a CoveyError if it can't be made, or if its action space is not a bounded box.
+    """
+    factory = _factory(name)
+    full = f"gymnasium:{name}"
+    with silence_mujoco():
         env = _made(factory, name)
     try:
         spec = _spec(env, name)
@@ -72,7 +92,9 @@ def _gymnasium() -> Any:
     try:
         import gymnasium
     except ImportError:
-        raise CoveyError("Gymnasium is not installed: pip install 'covey[mujoco]', or gymnasium alone.") from None
+        raise CoveyError(
+            "Gymnasium is not installed. Install it: pip install 'covey[gymnasium]' (or 'covey[mujoco]' for robots)."
+        ) from None
     return gymnasium
 
 
@@ -80,14 +102,16 @@ def _factory(name: str) -> Callable[..., Any]:
     gymnasium = _gymnasium()
     module, colon, rest = name.rpartition(":")
     if colon:
-        loaded = import_trusted(module, f"gymnasium:{name}")
+        loaded = import_allowed(module, f"gymnasium:{name}")
         kind = getattr(loaded, rest, None)
         if isinstance(kind, type) and issubclass(kind, gymnasium.Env):
             return partial(_of_class, kind)
         if rest not in gymnasium.registry:
             own = [n for n, x in vars(loaded).items() if isinstance(x, type) and issubclass(x, gymnasium.Env)]
-            has = f"It has: {', '.join(sorted(own))}." if own else "It has none at all."
-            raise CoveyError(f"The module {module!r} has no gymnasium.Env called {rest!r}, nor registers one. {has}")
+            has = f"It has: {', '.join(sorted(own))}." if own else "It has none."
+            raise CoveyError(
+                f"The module {module!r} has no gymnasium.Env called {rest!r}, and registers no such ID. {has}"
+            )
     if rest not in gymnasium.registry:
         raise unknown("Gymnasium environment", rest, gymnasium.registry)
     return partial(gymnasium.make, gymnasium.registry[rest], disable_env_checker=True)
@@ -98,7 +122,7 @@ def _of_class(kind: type, **options: Any) -> Any:
 
 
 def _drawing(factory: Callable[..., Any], name: str) -> Any:
-    """The environment ready to draw; MuJoCo's smaller than by default, because without a graphics card it is slow."""
+    """Makes an environment that can draw. MuJoCo's pictures are small: without a graphics card, drawing is slow."""
     try:
         env = factory(render_mode="rgb_array")
         if "mujoco_renderer" in vars(env.unwrapped):
@@ -119,23 +143,23 @@ def _tried(factory: Callable[..., Any], name: str) -> Any:
         return factory()
     except Exception as error:
         extra = next((x for package, x in EXTRAS.items() if package in str(error) and not find_spec(package)), None)
-        remedy = f" Its packages come with: pip install 'covey[{extra}]'." if extra else ""
+        remedy = f" Install what it needs: pip install 'covey[{extra}]'." if extra else ""
         raise EnvError(f"gymnasium:{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
 
 
 def action_box(box: Any, name: str) -> dict[str, Any]:
-    """The size and the limits of an action space, as a spec has them; an error where it is no box that has them."""
+    """Returns the fields of an EnvSpec that describe an action space; raises a CoveyError if it is no bounded box."""
     from gymnasium import spaces
 
     require(
         isinstance(box, spaces.Box) and box.dtype.kind == "f",
         f"{name} has the actions {box}. covey's agents act in a box of real numbers (spaces.Box of float32): "
-        "choose the environment's continuous version.",
+        "choose the environment's continuous version, if there is one.",
     )
     require(
         bool(np.isfinite(box.low).all() and np.isfinite(box.high).all()),
-        f"{name} has the actions {box}, without finite limits, so that [-1, 1] can't be rescaled to them. "
-        "Give the box a low and a high, for example with gymnasium.wrappers.RescaleAction's inner environment.",
+        f"{name} has the actions {box}, without finite limits: [-1, 1] can't be rescaled to them. Give the action "
+        "space a finite low and high.",
     )
     limits = {"action_low": box.low, "action_high": box.high}
     return {"action_size": math.prod(box.shape)} | {k: tuple(map(float, x.ravel())) for k, x in limits.items()}
@@ -144,12 +168,13 @@ def action_box(box: Any, name: str) -> dict[str, Any]:
 def _spec(env: Any, name: str) -> EnvSpec:
     from gymnasium import spaces
 
-    box, shown = action_box(env.action_space, f"gymnasium:{name}"), env.observation_space
+    box = action_box(env.action_space, f"gymnasium:{name}")
+    shown = env.observation_space
     try:
         size = spaces.flatdim(shown)
     except (ValueError, NotImplementedError):
         raise CoveyError(
-            f"gymnasium:{name} shows {shown}, which has no fixed number of numbers to flatten it to."
+            f"gymnasium:{name} has the observations {shown}, which have no fixed size when they are flattened."
         ) from None
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(
@@ -161,7 +186,10 @@ def _spec(env: Any, name: str) -> EnvSpec:
 
 
 def _state_size(env: Any) -> tuple[int, str]:
-    """Twice what the state takes at first, because some attributes get their value later; 0 and why it has none."""
+    """Returns the bytes to reserve for a state; or 0, and the reason why it can't be saved.
+
+    Twice the size after a reset, because some attributes are only set later.
+    """
     try:
         return 2 * len(save_env(env)) + 1024, ""
     except UnsavableError as error:

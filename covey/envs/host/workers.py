@@ -1,4 +1,4 @@
-"""Environments in processes of their own, for those that are slow to step or that may crash."""
+"""Host environments in worker processes, for those that are slow to step or may crash."""
 
 import ctypes
 import multiprocessing
@@ -16,40 +16,48 @@ import numpy as np
 
 from covey.envs.base import HostBatch, HostStep
 from covey.errors import CoveyError, require
-from covey.plugins import started_python, starting_python
+from covey.plugins import safe_path, unset_safe_path
 
 MOST_CRASHES = 3
-"""So many crashes of a worker in a row, with fewer than CALM steps between them, end the run."""
+"""The run ends when a worker crashes this many times with fewer than CALM steps between the crashes."""
 CALM = 100
 START_SECONDS = 120.0
-"""How long a worker may take to start, on a busy machine."""
+"""The longest that a worker may take to start, also on a busy machine."""
 PR_SET_PDEATHSIG = 1
-"""Linux: a process is sent a signal when the thread that started it ends."""
+"""Linux's `prctl` option: the signal that a process gets when the thread that started it ends."""
 
 
 class CrashError(Exception):
-    """A worker died, hung, or its environment raised an error; the text is the worker's own traceback, or says so."""
+    """A worker died or hung, or its environment raised an error (the message is then the worker's traceback)."""
 
 
 class Worker:
-    """A process with some of the environments, and the requests under way to it."""
+    """A worker process with some of the environments. Requests are answered in order.
+
+    Args:
+        payload: A pickled pair: a function that opens a batch, and the number of environments.
+        patience: Seconds that a request may take.
+    """
 
     def __init__(self, payload: bytes, patience: float) -> None:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there, payload), daemon=True)
-        with starting_python():
+        with safe_path():
             self.process.start()
         there.close()
-        Finalize(self, self.process.kill, exitpriority=1)  # workers ignore the SIGTERM that multiprocessing would send
-        self._patience, self._is_up = patience, False
+        # At exit multiprocessing would send SIGTERM, which workers ignore.
+        Finalize(self, self.process.kill, exitpriority=1)
+        self._patience = patience
+        self._is_up = False
 
     def ask(self, method: str, *arguments: Any) -> None:
-        with suppress(OSError):  # it died; `answer` says so
+        """Sends a request: a method of HostBatch and its arguments."""
+        with suppress(OSError):  # the worker died: `answer` raises the error
             self._here.send((method, arguments))
 
     def answer(self) -> Any:
-        """What the oldest request gave."""
+        """Waits for the result of the oldest request; raises a CrashError if it failed."""
         if not self._is_up:
             self._receive(START_SECONDS)
             self._is_up = True
@@ -59,39 +67,53 @@ class Worker:
         try:
             if not self._here.poll(patience):
                 raise CrashError(f"it did not answer within {patience:g} s")
-            went_well, value = self._here.recv()
+            succeeded, value = self._here.recv()
         except (EOFError, OSError):
             self.process.join(1.0)
             raise CrashError(f"its process died (exit code {self.process.exitcode})") from None
-        if not went_well:
+        if not succeeded:
             raise CrashError(value)
         return value
 
     def call(self, method: str, *arguments: Any) -> Any:
+        """Sends a request and waits for its result."""
         self.ask(method, *arguments)
         return self.answer()
 
     def stop(self) -> None:
+        """Kills the process."""
         self._here.close()
         self.process.kill()
         self.process.join()
 
 
 class WorkerBatch:
-    """N environments spread over processes. A process that dies or hangs is started again, with new episodes."""
+    """A `HostBatch` of N environments in worker processes. A worker that dies or hangs is restarted with new episodes.
+
+    Args:
+        make: Opens a batch of a given size in a worker.
+        count: N.
+        workers: The number of processes.
+        name: The environment's name, for error messages.
+        patience: Seconds that a step may take.
+    """
 
     def __init__(
         self, make: Callable[[int], HostBatch], count: int, workers: int, name: str, patience: float = 60.0
     ) -> None:
         import cloudpickle
 
-        require(0 < workers <= count, f"--workers {workers} must lie between 1 and the {count} environments.")
+        require(
+            0 < workers <= count, f"`workers` must be between 1 and {count}, the number of environments, not {workers}."
+        )
         shares = np.array_split(np.arange(count), workers)
         self._places = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
         self._payloads = [cloudpickle.dumps((make, len(share))) for share in shares]
-        self._patience, self._name, self._count = patience, name, count
+        self._patience = patience
+        self._name = name
         self._seeds = np.zeros(count, np.uint32)
-        self._crashes, self._calm = np.zeros(workers, int), np.zeros(workers, int)
+        self._crashes = np.zeros(workers, int)
+        self._calm = np.zeros(workers, int)
         self._workers = [Worker(payload, patience) for payload in self._payloads]
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
@@ -113,16 +135,16 @@ class WorkerBatch:
     def load(self, states: np.ndarray) -> None:
         self._all("load", states)
 
-    def frame(self, number: int) -> np.ndarray:
-        at = next(i for i, place in enumerate(self._places) if place.start <= number < place.stop)
-        return self._workers[at].call("frame", number - self._places[at].start)
+    def frame(self, index: int) -> np.ndarray:
+        at = next(i for i, place in enumerate(self._places) if place.start <= index < place.stop)
+        return self._workers[at].call("frame", index - self._places[at].start)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
 
     def _all(self, method: str, *each: np.ndarray) -> list[Any]:
-        """A request to every worker, with its share of arrays [N, ...]."""
+        """Sends a request to every worker, with its part of the arrays [N, ...], and returns the results."""
         for worker, place in zip(self._workers, self._places, strict=True):
             worker.ask(method, *(x[place] for x in each))
         try:
@@ -130,57 +152,59 @@ class WorkerBatch:
         except CrashError as error:
             raise CoveyError(f"A worker of the environment {self._name} failed: {error}") from None
 
-    def _stepped(self, number: int) -> HostStep:
+    def _stepped(self, index: int) -> HostStep:
+        """Returns a worker's results of a step; restarts it if it failed."""
         try:
-            found = self._workers[number].answer()
-            self._calm[number] += 1
+            found = self._workers[index].answer()
+            self._calm[index] += 1
             return found
         except CrashError as error:
-            return self._started_again(number, str(error))
+            return self._restarted(index, str(error))
 
-    def _started_again(self, number: int, reason: str) -> HostStep:
-        """A new worker in the place of one that failed: its episodes are broken, and others begin."""
-        self._crashes[number] = self._crashes[number] + 1 if self._calm[number] < CALM else 1
-        self._calm[number] = 0
-        self._workers[number].stop()
+    def _restarted(self, index: int, reason: str) -> HostStep:
+        """Replaces a worker that failed: its episodes are broken, and new ones start from new seeds."""
+        self._crashes[index] = self._crashes[index] + 1 if self._calm[index] < CALM else 1
+        self._calm[index] = 0
+        self._workers[index].stop()
         require(
-            self._crashes[number] < MOST_CRASHES,
-            f"A worker of the environment {self._name} failed {self._crashes[number]} times in a row, with fewer than "
+            self._crashes[index] < MOST_CRASHES,
+            f"A worker of the environment {self._name} failed {self._crashes[index]} times in a row, with fewer than "
             f"{CALM} steps in between. The last time: {reason}",
         )
-        place, worker = self._places[number], Worker(self._payloads[number], self._patience)
-        self._workers[number] = worker
+        place = self._places[index]
+        worker = Worker(self._payloads[index], self._patience)
+        self._workers[index] = worker
         sequence = np.random.SeedSequence([*self._seeds[place].tolist(), 1])
         self._seeds[place] = sequence.generate_state(place.stop - place.start)
         try:
             obs = worker.call("reset", self._seeds[place])
         except CrashError as error:
-            return self._started_again(number, str(error))
+            return self._restarted(index, str(error))
         none = np.zeros(len(obs), bool)
         return HostStep(obs, np.zeros(len(obs), np.float32), none, none, ~none)
 
 
 def _serve(requests: Connection, payload: bytes) -> None:
-    """A worker's life: it answers until nobody asks any more."""
+    """Runs in a worker: opens the batch and answers requests until the connection closes."""
     import cloudpickle
 
-    started_python()
+    unset_safe_path()
     _end_with_parent()
     batches: list[HostBatch] = []
 
-    def begin() -> None:
+    def start() -> None:
         make, count = cloudpickle.loads(payload)
         batches.append(make(count))
 
-    with suppress(EOFError, OSError):  # the process that trains is gone
-        requests.send(_answer(begin))
+    with suppress(EOFError, OSError):  # the training process has ended
+        requests.send(_answer(start))
         while batches:
             method, arguments = requests.recv()
             requests.send(_answer(getattr(batches[0], method), *arguments))
 
 
 def _answer(work: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-    """Whether it went well, and the result or what went wrong."""
+    """Returns (True, the result), or (False, the error message)."""
     try:
         return True, work(*arguments)
     except CoveyError as error:
@@ -190,10 +214,10 @@ def _answer(work: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 
 def _end_with_parent() -> None:
-    """Ends this process with the one that trains, however that ends and whatever an environment does meanwhile.
+    """Ends this worker when the training process ends, however that happens and whatever an environment is doing.
 
-    Signals to the whole group, such as Ctrl-C, a closed terminal or a job that is ended, are for the process that
-    trains: it saves first, and needs its environments for that.
+    Signals that the whole process group gets (Ctrl-C, a closed terminal, the end of a job) are ignored here: the
+    training process handles them, and needs its environments to save a checkpoint first.
     """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
