@@ -43,15 +43,14 @@ if TYPE_CHECKING:
         evolve,
         load,
         register_actor_head,
-        register_adapter,
         register_agent,
         register_critic_head,
         register_env,
-        register_sink,
         register_torso,
         resume,
         train,
     )
+    from covey.envs import register_adapter
     from covey.envs.base import Env, HostEnv
     from covey.errors import CoveyError
     from covey.evaluation.evaluate import Episodes, evaluate
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from covey.replay import Replay, ReplayState
     from covey.run.config import RunConfig
     from covey.run.run import Run
+    from covey.storage.metrics import register_sink
     from covey.training.device import DeviceLoop
     from covey.training.host import HostLoop
     from covey.training.loop import Loop
@@ -81,8 +81,8 @@ _NAMES = {
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
-    "api": "evolve load register_actor_head register_adapter register_agent register_critic_head register_env "
-    "register_sink register_torso resume train",
+    "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso resume train",
+    "envs": "register_adapter",
     "envs.base": "Env HostEnv",
     "errors": "CoveyError",
     "evaluation.evaluate": "Episodes evaluate",
@@ -97,6 +97,7 @@ _NAMES = {
     "replay": "Replay ReplayState",
     "run.config": "RunConfig",
     "run.run": "Run",
+    "storage.metrics": "register_sink",
     "training.device": "DeviceLoop",
     "training.host": "HostLoop",
     "training.loop": "Loop",

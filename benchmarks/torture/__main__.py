@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ SHIM = Path(__file__).with_name("shim.c")
 
 def main() -> int:
     options = _options()
+    _reset_signals()
     if "torture" not in os.environ.get("LD_PRELOAD", ""):
         _with_shim(options.only)  # restarts this program
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -120,6 +122,12 @@ def _with_shim(only: list[str]) -> None:
     library = compiled_shim(Path(tempfile.mkdtemp(prefix="covey-shim-")))
     os.environ["LD_PRELOAD"] = f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.torture", *sys.argv[1:]])
+
+
+def _reset_signals() -> None:
+    """Restores the default handlers: under nohup or in a script's background, signals are ignored and inherited."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _import_everything() -> None:

@@ -80,6 +80,7 @@ def make_planner(program: PolicyProgram, planning: Planning | None) -> Planner:
         entry.make_planner is not None,
         f"{program.config.algorithm} learns no dynamics to plan with. Train skills with {known}.",
     )
+    assert entry.make_planner is not None
     return entry.make_planner(program.skill_agent, planning or Planning())
 
 

@@ -83,7 +83,7 @@ def test_memory_is_estimated_before_anything_is_compiled(options, free: float, m
 def test_a_policy_is_evaluated_where_its_training_would_not_fit(monkeypatch):
     monkeypatch.setattr("covey.run.limits.free_memory", lambda: 0.5 * GIB)
     config = default_config("td3", env="point", agent=WIDE).resolved()
-    with pytest.raises(CoveyError, match="Lower `agent.batch_size`"):
+    with pytest.raises(CoveyError, match=r"Lower `agent\.batch_size`"):
         build(config)
     assert build_policy(config).agent is not None
 
