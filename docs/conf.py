@@ -30,6 +30,7 @@ extensions = [
 root_doc = "index"
 exclude_patterns = ["_build", "_extensions"]
 nitpicky = True
+smartquotes = False
 
 # Pages
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -45,6 +46,7 @@ nb_merge_streams = True
 # The API reference
 public_api_list = str(HERE / "api" / "names.toml")
 public_api_draft = draft
+autodoc_default_options = {"no-value": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

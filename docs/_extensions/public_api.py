@@ -39,9 +39,10 @@ class PublicAPI(SphinxDirective):
         missing = [name for name in listed if name not in found]
         for name in missing:
             _complain(self.config, f"docs/api/names.toml lists {name}, which does not exist")
-        text = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in found), ""]
+        text = ["```{eval-rst}", ".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in found), ""]
         for name in found:
             text += [*_directive(name), ""]
+        text.append("```")
         self.env.metadata[self.env.docname]["public_api"] = page
         parsed = nodes.Element()
         self.state.nested_parse(StringList(text, source=f"docs/api/names.toml [{page}]"), 0, parsed)
@@ -122,7 +123,9 @@ def resolve(app: Any, env: Any, node: pending_xref, content: nodes.Node) -> node
     short = node["reftarget"].rsplit(".", 1)[-1]
     if short in public_names(app.config) and node["reftarget"] != f"covey.{short}":
         domain = env.get_domain("py")
-        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", f"covey.{short}", node, content)
+        found = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", f"covey.{short}", node, content)
+        if found is not None:
+            return found
     return content if _is_type(node) else None
 
 
