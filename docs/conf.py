@@ -20,7 +20,6 @@ draft = bool(os.environ.get("COVEY_DOCS_DRAFT"))
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -35,7 +34,8 @@ smartquotes = False
 # Pages
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
-suppress_warnings = ["myst.strikethrough"]
+if draft:
+    suppress_warnings = ["myst-nb.lexer"]  # known only once the kernel has run
 
 # The notebook runs at every build. An error in a cell, or a cell that takes too long, fails the build.
 nb_execution_mode = "off" if draft else "force"
@@ -52,7 +52,6 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
-autosummary_generate = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False

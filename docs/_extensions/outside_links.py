@@ -9,7 +9,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGES = {"SECURITY.md": "project/security", "CONTRIBUTING.md": "project/contributing", "CHANGELOG.md": "project/changelog"}
+PAGES = {
+    "CHANGELOG.md": "project/changelog",
+    "CODE_OF_CONDUCT.md": "project/code-of-conduct",
+    "CONTRIBUTING.md": "project/contributing",
+    "SECURITY.md": "project/security",
+}
 FILES = {page: file for file, page in PAGES.items()}
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 

@@ -7,7 +7,10 @@ list has no directive.
 
 import importlib
 import inspect
+import re
+import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +19,8 @@ import covey
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.addnodes import pending_xref
+from sphinx.errors import PycodeError
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -39,9 +44,9 @@ class PublicAPI(SphinxDirective):
         missing = [name for name in listed if name not in found]
         for name in missing:
             _complain(self.config, f"docs/api/names.toml lists {name}, which does not exist")
-        text = ["```{eval-rst}", ".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in found), ""]
+        text = ["```{eval-rst}", *_overview(found), ""]
         for name in found:
-            text += [*_directive(name), ""]
+            text += [*_directive(name, self.config), ""]
         text.append("```")
         self.env.metadata[self.env.docname]["public_api"] = page
         parsed = nodes.Element()
@@ -77,18 +82,65 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _directive(name: str) -> list[str]:
+def _overview(names: list[str]) -> list[str]:
+    """A table of the names and the first sentence about each."""
+    rows = [".. list-table::", "   :widths: auto", ""]
+    for name in names:
+        role = "py:mod" if isinstance(_value(name), ModuleType) else "py:obj"
+        rows += [f"   * - :{role}:`{name}`", f"     - {_summary(name)}"]
+    return rows
+
+
+def _summary(name: str) -> str:
+    text = " ".join(code_as_in_markdown(_doc(name)).split("\n\n")[0].split())
+    first = re.match(r"(.+?\.)(?=\s+[A-Z]|$)", text)
+    return first[1] if first else text
+
+
+def _is_data(value: Any) -> bool:
+    return not (isinstance(value, ModuleType) or inspect.isclass(value) or inspect.isroutine(value))
+
+
+def _doc(name: str) -> str:
+    """The docstring of a name. Data have the string below their assignment, which only the source shows."""
+    value, short = _value(name), name.rsplit(".", 1)[-1]
+    if not _is_data(value):
+        return inspect.getdoc(value) or ""
+    for module in [m for key, m in sorted(sys.modules.items()) if key.startswith("covey.")]:
+        if vars(module).get(short) is value:
+            with suppress(PycodeError):
+                found = ModuleAnalyzer.for_module(module.__name__).find_attr_docs().get(("", short))
+                if found:
+                    return "\n".join(found)
+    return ""
+
+
+def _directive(name: str, config: Any) -> list[str]:
     """The autodoc directive for one name, by what it is."""
     value = _value(name)
     if isinstance(value, ModuleType):
-        return [f".. automodule:: {value.__name__}", "   :members:"]
+        documented = ", ".join(public_names(config))
+        return [f".. automodule:: {value.__name__}", "   :members:", f"   :exclude-members: {documented}"]
     if inspect.isclass(value):
         special = [m for m in CONSTRUCTORS if m in vars(value)]
         options = ["   :members:", *([f"   :special-members: {', '.join(special)}"] if special else [])]
         return [f".. autoclass:: {name}", *options]
-    if callable(value):
+    if inspect.isroutine(value):
         return [f".. autofunction:: {name}"]
-    return [f".. autodata:: {name}", "   :no-value:"]
+    text = code_as_in_markdown(_doc(name)).split("\n")
+    return [f".. py:data:: {name}", "", *(f"   {line}" for line in text), "", *_ranges(value)]
+
+
+def _ranges(value: Any) -> list[str]:
+    """A search space as a table."""
+    if not isinstance(value, dict):
+        return []
+    rows = ["   .. list-table::", "      :header-rows: 1", "      :widths: auto", ""]
+    rows += ["      * - hyper-parameter", "        - range", "        - scale", "        - searched by default"]
+    for name, each in value.items():
+        cells = (f"``{name}``", f"{each.low:g} to {each.high:g}", f"``{each.scale}``", "yes" if each.searched else "no")
+        rows += [f"      {'* ' if i == 0 else '  '}- {cell}" for i, cell in enumerate(cells)]
+    return rows
 
 
 def _complain(config: Any, text: str) -> None:
@@ -110,10 +162,30 @@ def check_list(app: Any, env: Any) -> None:
         _complain(app.config, f"no page documents [{page}] of docs/api/names.toml")
 
 
+def code_as_in_markdown(text: str) -> str:
+    """Docstrings write `code`, and blocks of code after a colon, as Markdown does; reStructuredText doubles the marks."""
+    text = BLOCK.sub(r"::\n\n\1", text)
+    return CODE.sub(lambda m: f"``{m[1]}``" + ("\\ " if m[2] else ""), text)
+
+
+WRITTEN: dict[str, list[str]] = {}
+"""The docstrings by full name, before napoleon reads them."""
+BLOCK = re.compile(r"(?m)(?<!:):\n\n( {4,}\S)")
+CODE = re.compile(r"(?<![`:\w\\])`([^`]+)`(?![`_])(?=(\w?))")
+
+
 def tidy(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Drops the text that Python itself gives to the fields of a NamedTuple."""
+    """Reads `code` as Markdown does, and drops the text that Python itself gives to the fields of a NamedTuple."""
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
+    lines[:] = code_as_in_markdown("\n".join(lines)).split("\n")
+    WRITTEN[name] = list(lines)
+
+
+def keep_colons(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Undoes what napoleon did to the text of an attribute, in which it takes all before a colon for a type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = WRITTEN.pop(name, lines)
 
 
 def resolve(app: Any, env: Any, node: pending_xref, content: nodes.Node) -> nodes.Node | None:
@@ -139,6 +211,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_config_value("public_api_draft", False, "env")
     app.add_directive("public-api", PublicAPI)
     app.connect("env-check-consistency", lambda app, env: check_list(app, env))
-    app.connect("autodoc-process-docstring", tidy)
+    app.connect("autodoc-process-docstring", tidy, priority=400)
+    app.connect("autodoc-process-docstring", keep_colons, priority=600)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True}
