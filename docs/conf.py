@@ -14,7 +14,7 @@ author = "The covey developers"
 copyright = "the covey developers"
 version = release = covey.__version__
 
-# While the package is being changed: COVEY_DOCS_DRAFT=1 lists missing API names instead of failing, and runs no notebook.
+# While the package is being changed: COVEY_DOCS_DRAFT=1 reports missing API names without failing, and runs no notebook.
 draft = bool(os.environ.get("COVEY_DOCS_DRAFT"))
 
 extensions = [
@@ -31,7 +31,8 @@ exclude_patterns = ["_build", "_extensions"]
 nitpicky = True
 smartquotes = False
 
-# Pages
+# Pages. A block of code without a language is a command or its output.
+highlight_language = "none"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 if draft:
@@ -64,6 +65,8 @@ html_theme = "furo"
 html_title = "covey"
 html_show_sphinx = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["covey.css"]
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True

@@ -1,7 +1,7 @@
 """Links to files outside of docs/ work on the site as they do in the repository.
 
-Some files of the repository's root are pages of the site too (PAGES): the page below `project/` shows the file's text, and
-links to the file lead to the page. Links to Python files stay as they are: the site offers these files for download.
+Some files of the repository's root are pages of the site too (PAGES): the page below `project/` shows the file's text,
+and links to the file lead to the page. Links to Python files stay: the site offers these files for download.
 """
 
 import posixpath

@@ -1,6 +1,6 @@
 """The API reference, driven by docs/api/names.toml.
 
-The directive `public-api` documents one page of the list: its `names`, all of which live in `covey`, or its `modules`. The
+The directive `public-api` documents one page of the list: its `names`, which live in `covey`, or its `modules`. The
 build fails if a listed name or module does not exist, if a name of `covey.__all__` is not listed, or if a page of the
 list has no directive.
 """
@@ -13,9 +13,8 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
-import covey
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.addnodes import pending_xref
@@ -23,6 +22,8 @@ from sphinx.errors import PycodeError
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+
+import covey
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def _doc(name: str) -> str:
                 found = ModuleAnalyzer.for_module(module.__name__).find_attr_docs().get(("", short))
                 if found:
                     return "\n".join(found)
-    return ""
+    return "Search ranges of the hyper-parameters." if isinstance(value, dict) else ""
 
 
 def _directive(name: str, config: Any) -> list[str]:
@@ -127,8 +128,10 @@ def _directive(name: str, config: Any) -> list[str]:
         return [f".. autoclass:: {name}", *options]
     if inspect.isroutine(value):
         return [f".. autofunction:: {name}"]
+    home, short = name.rsplit(".", 1)
     text = code_as_in_markdown(_doc(name)).split("\n")
-    return [f".. py:data:: {name}", "", *(f"   {line}" for line in text), "", *_ranges(value)]
+    head = [f".. py:currentmodule:: {home}", "", f".. py:data:: {short}", ""]
+    return [*head, *(f"   {line}" for line in text), "", *_ranges(value)]
 
 
 def _ranges(value: Any) -> list[str]:
@@ -163,7 +166,7 @@ def check_list(app: Any, env: Any) -> None:
 
 
 def code_as_in_markdown(text: str) -> str:
-    """Docstrings write `code`, and blocks of code after a colon, as Markdown does; reStructuredText doubles the marks."""
+    """Docstrings write `code`, and blocks of code after a colon, as Markdown does: doubles the marks for Sphinx."""
     text = BLOCK.sub(r"::\n\n\1", text)
     return CODE.sub(lambda m: f"``{m[1]}``" + ("\\ " if m[2] else ""), text)
 
@@ -188,8 +191,29 @@ def keep_colons(app: Any, what: str, name: str, value: Any, options: Any, lines:
         lines[:] = WRITTEN.pop(name, lines)
 
 
+def no_signature(app: Any, what: str, name: str, value: Any, *_: Any) -> tuple[str, str] | None:
+    """A protocol is never called, so it is shown without arguments."""
+    return ("", "") if what == "class" and getattr(value, "_is_protocol", False) else None
+
+
+def dashes(app: Any, tree: nodes.document) -> None:
+    """A dash between an argument and its description."""
+    for text in list(tree.findall(nodes.Text)):
+        if text.astext() == " -- ":
+            text.parent.replace(text, nodes.Text(" \u2013 "))
+
+
+def plain_types(app: Any) -> None:
+    """Shows a field that is annotated for the command line, `Annotated[int, ...]`, as what it is, `int`."""
+    for name in public_names(app.config):
+        value = _value(f"covey.{name}") if _exists(f"covey.{name}") else None
+        if inspect.isclass(value):
+            for types in (vars(value).get("__annotations__", {}), getattr(value.__init__, "__annotations__", {})):
+                types.update({k: get_args(x)[0] for k, x in types.items() if get_origin(x) is Annotated})
+
+
 def resolve(app: Any, env: Any, node: pending_xref, content: nodes.Node) -> nodes.Node | None:
-    """A reference to `covey.types.EnvSpec` leads to `covey.EnvSpec`; other types that are not public stay plain text."""
+    """A reference to `covey.types.EnvSpec` leads to `covey.EnvSpec`; types that are not public stay plain text."""
     if node.get("refdomain") != "py":
         return None
     short = node["reftarget"].rsplit(".", 1)[-1]
@@ -203,15 +227,19 @@ def resolve(app: Any, env: Any, node: pending_xref, content: nodes.Node) -> node
 
 def _is_type(node: pending_xref) -> bool:
     """Whether a reference comes from a type annotation, and not from somebody who wrote a role."""
-    return not node.get("refexplicit") and node.get("reftype") in ("class", "obj", "data", "exc")
+    written = node.get("reftype") == "obj" and not node["reftarget"].startswith("typing.")
+    return not node.get("refexplicit") and node.get("reftype") in ("class", "obj", "exc") and not written
 
 
 def setup(app: Any) -> dict[str, Any]:
     app.add_config_value("public_api_list", "", "env")
     app.add_config_value("public_api_draft", False, "env")
     app.add_directive("public-api", PublicAPI)
-    app.connect("env-check-consistency", lambda app, env: check_list(app, env))
+    app.connect("builder-inited", plain_types)
+    app.connect("env-check-consistency", check_list)
     app.connect("autodoc-process-docstring", tidy, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=600)
+    app.connect("autodoc-process-signature", no_signature)
+    app.connect("doctree-read", dashes)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True}
