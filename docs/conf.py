@@ -14,7 +14,7 @@ author = "The covey developers"
 copyright = "the covey developers"
 version = release = covey.__version__
 
-# While the package is being changed: COVEY_DOCS_DRAFT=1 reports missing API names without failing, and runs no notebook.
+# While the package changes: COVEY_DOCS_DRAFT=1 reports missing API names without failing, and runs no notebook.
 draft = bool(os.environ.get("COVEY_DOCS_DRAFT"))
 
 extensions = [
