@@ -10,7 +10,7 @@ WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 # Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
 MINUTES ?= 10
 
-.PHONY: run test test-envpool test-ray torture lint format bench bench-peers bench-learning clean
+.PHONY: run test test-envpool test-ray torture lint format docs bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -38,6 +38,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix covey tests benchmarks examples
 	$(BIN)/ruff format covey tests benchmarks examples
 
+docs: $(VENV)/.docs  ## the documentation as a site, docs/_build/html/index.html; runs its notebook, checks its links
+	$(BIN)/sphinx-build -W --keep-going -n -q docs docs/_build/html
+
 bench: $(VENV)/.dev  ## the learners' speed as a share of what the machine can do; replay, memory, compilation
 	$(BIN)/python -m benchmarks.learner
 	$(BIN)/python -m benchmarks.costs
@@ -64,6 +67,10 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps playground
+	touch $@ $(VENV)/.run
+
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@ $(VENV)/.run
 
 $(PEERS)/.done: benchmarks/peers/requirements.txt constraints.txt
