@@ -81,7 +81,8 @@ _NAMES = {
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
-    "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso resume train",
+    "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
+    "resume train",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",
     "errors": "CoveyError",

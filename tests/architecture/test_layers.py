@@ -18,6 +18,7 @@ LAYERS = (
     "plots",
     "run",
     "islands",
+    "launch",
     "api",
     "__init__",
     "cli",
@@ -55,7 +56,7 @@ def test_no_jit_files_or_clock_below_the_trainer(module: str):
 
 
 @pytest.mark.parametrize(
-    "module", [m for m in MODULES if package(m) in ("storage", "plots", "run", "islands", "api", "cli")]
+    "module", [m for m in MODULES if package(m) in ("storage", "plots", "run", "islands", "launch", "api", "cli")]
 )
 def test_programs_are_compiled_below_the_run(module: str):
     assert "jax.jit" not in calls(module)
