@@ -13,7 +13,7 @@ from covey.replay import Record, Replay
 env = make("point")
 small = Torso(hidden=(32, 32))
 agent = TD3(TD3Config(networks=Networks(actor=small, critic=small), batch_size=64), env.spec)
-hyper = TD3Hyper(actor_lr=1e-3, critic_lr=1e-3)
+hyper = TD3Hyper(actor_lr=3e-3, critic_lr=3e-3, discount=0.97, tau=0.02, exploration_noise=0.3)
 replay = Replay(rows=10_000, streams=1, obs_size=env.spec.obs_size, action_size=env.spec.action_size)
 
 
@@ -38,7 +38,7 @@ add = jax.jit(replay.add, donate_argnums=0)  # without donation every write woul
 key, key_init = jax.random.split(jax.random.key(0))
 state = agent.init(hyper, key_init)
 buffer = replay.init()
-for episode in range(4):
+for episode in range(20):
     key, key_reset = jax.random.split(key)
     env_state, obs = env.reset(key_reset)
     total = 0.0
@@ -49,7 +49,7 @@ for episode in range(4):
         buffer = add(buffer, Record(obs, action, outcome.reward, outcome.terminated, last, {}))
         if not last:
             total += float(outcome.reward)
-        if int(buffer.written) > 10:
+        if int(buffer.written) > agent.plan.window:
             state, metrics = learn(state, buffer, key_learn)
         obs = outcome.obs
     print(f"episode {episode}: return {total:.1f}, critic loss {float(metrics['critic_loss']):.3f}")

@@ -206,8 +206,8 @@ def test_modes():
     state = sac.observe(state, HYPER, batch_of(sac)._replace(obs=5.0 + 3.0 * batch_of(sac).obs), jax.random.key(0))
     obs, keys = jnp.array([8.0, 2.0, 5.0]), jax.random.split(jax.random.key(1), 4000)
     stats = state.statistics.observations
-    seen = (np.asarray(obs) - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.squares) / float(stats.rows))
-    mean, log_std = policy_of(state.actor, seen)
+    normalised = (np.asarray(obs) - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.squares) / float(stats.rows))
+    mean, log_std = policy_of(state.actor, normalised)
 
     def actions(mode):
         return np.asarray(jax.vmap(lambda k: sac.act(state, HYPER, (), obs, k, mode).action)(keys))

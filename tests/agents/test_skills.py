@@ -60,8 +60,8 @@ def stats(seed: int) -> RunningStats:
     return RunningStats(jnp.float32(10.0), *(jnp.asarray(random.uniform(0.5, 2, 2), jnp.float32) for _ in range(2)))
 
 
-def normalised(seen: RunningStats, x: np.ndarray) -> np.ndarray:
-    return np.clip((x - np.asarray(seen.mean)) / np.sqrt(np.asarray(seen.squares) / 10 + 1e-6), -10, 10)
+def normalised(stats: RunningStats, x: np.ndarray) -> np.ndarray:
+    return np.clip((x - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.squares) / 10 + 1e-6), -10, 10)
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def fresh(agent):
 
 
 def state_of(agent):
-    """A state of one's own, with statistics that are not trivial."""
+    """A new state whose statistics are not trivial."""
     state = jax.tree.map(lambda x: x, fresh(agent))
     if isinstance(agent, DIAYN):
         return state._replace(statistics=state.statistics._replace(arrivals=stats(1)))
@@ -105,7 +105,7 @@ def test_priors():
         (("1", "3"), True, (0, 2, 3), (1, 3), (True, False)),
     ],
 )
-def test_what_is_seen(chosen, hide, policy, descriptor, position):
+def test_coordinates_of_policy_and_descriptor(chosen, hide, policy, descriptor, position):
     assert view(Skills(descriptor=chosen, hide_descriptor=hide), SPEC) == (policy, descriptor, position)
     agent = dads(Skills(kind="continuous", descriptor=chosen, hide_descriptor=hide), omit=-1)
     assert agent.inputs == tuple(i for i, p in enumerate(position) if not p)
@@ -321,20 +321,22 @@ def test_a_jump_at_an_end_changes_nothing(agent):
 def test_normalisers_count_valid_rows_alone():
     agent = dads()
     state, batch = agent.init(DADSHyper(), jax.random.key(0)), batch_of(agent)
-    seen = agent.observe(state, DADSHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)).statistics
+    found = agent.observe(
+        state, DADSHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)
+    ).statistics
     rows = np.delete(np.arange(8), 3)
     change = np.asarray(batch.next_obs - batch.obs)[rows, 0, 4:6]
-    assert float(seen.changes.rows) == float(seen.descriptors.rows) == 7
-    np.testing.assert_allclose(seen.changes.mean, change.mean(axis=0), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(seen.changes.squares, 7 * change.var(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(seen.descriptors.mean, np.asarray(batch.obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    assert float(found.changes.rows) == float(found.descriptors.rows) == 7
+    np.testing.assert_allclose(found.changes.mean, change.mean(axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.changes.squares, 7 * change.var(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(found.descriptors.mean, np.asarray(batch.obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
     agent = diayn()
     state, batch = agent.init(DIAYNHyper(), jax.random.key(0)), batch_of(agent)
-    seen = agent.observe(
+    found = agent.observe(
         state, DIAYNHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)
     ).statistics
-    assert float(seen.arrivals.rows) == 7
-    np.testing.assert_allclose(seen.arrivals.mean, np.asarray(batch.next_obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    assert float(found.arrivals.rows) == 7
+    np.testing.assert_allclose(found.arrivals.mean, np.asarray(batch.next_obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
 
 
 def test_observations_are_normalised_with_their_skill():
@@ -348,11 +350,11 @@ def test_observations_are_normalised_with_their_skill():
 
 
 def first_gradient(optimiser):
-    """What Adam was given in its only update: its first moment is a tenth of that."""
+    """The gradient of Adam's only update: its first moment is a tenth of that."""
     return jax.tree.map(lambda x: 10 * np.asarray(x), optax.tree_utils.tree_get(optimiser, "mu"))
 
 
-def test_the_discriminator_climbs_the_likelihood_of_valid_rows():
+def test_the_discriminator_maximises_the_likelihood_of_valid_rows():
     """The gradient of the cross-entropy by the last bias is the mean of softmax - one-hot."""
     agent = diayn()
     state, batch = state_of(agent), batch_of(agent)
@@ -454,7 +456,7 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
     mine = np.argmax(batch.extras["skill"][:, 0], axis=1) == 2
     expected = np.asarray(batch.reward[:, 0]) + np.where(mine, 3.0 * np.arange(8.0), 0.0)
     np.testing.assert_allclose(reward(good), expected, rtol=1e-5)
-    np.testing.assert_allclose(alone, expected, rtol=1e-5)  # no skill is judged by another's episode
+    np.testing.assert_allclose(alone, expected, rtol=1e-5)  # episodes of other skills do not count
     # The ring keeps the newest, also where more end at once than it holds.
     many = jnp.zeros((KEPT + 3, 1))
     obs = many[..., None] + jnp.arange(float(KEPT + 3))[:, None, None] * jnp.ones((1, 1, SPEC.obs_size))

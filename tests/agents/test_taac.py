@@ -131,7 +131,7 @@ def by_hand(taac: TAAC, state: TAACState, batch: Step, noise: np.ndarray, kind: 
     return beta, y, losses
 
 
-def test_trajectories_go_on_and_begin_with_saturation():
+def test_trajectories_continue_and_start_with_saturation():
     random = np.random.default_rng(0)
     saturated = 0
     for order in (0, 1, 2):

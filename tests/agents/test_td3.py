@@ -95,7 +95,7 @@ def test_actor_loss_is_minus_the_first_critic():
     np.testing.assert_allclose(metrics["actor_loss"], -values[np.asarray(data.valid) > 0].mean(), rtol=1e-4)
 
 
-def test_the_actor_climbs_the_critic():
+def test_the_actor_maximises_the_critic():
     """The gradient's direction: after a small step the first critic's value of the policy is higher."""
     td3 = agent()
     state, batch = state_of(td3), batch_of(td3)
@@ -110,7 +110,7 @@ def test_the_actor_climbs_the_critic():
 
 
 def test_invalid_transitions_change_nothing():
-    """Whatever stands beyond a boundary, NaN included, the update is the same."""
+    """Entries beyond a boundary, NaN included, do not change the update."""
     td3 = agent(n_step=3)
     state, batch = state_of(td3), batch_of(td3)
     one, _ = td3.update(state, HYPER, batch, jax.random.key(0))
@@ -225,9 +225,9 @@ def test_observations_are_normalised_in_acting_and_learning():
     np.testing.assert_allclose(state.statistics.observations.mean, rows.mean(0), rtol=1e-5)
     obs = jnp.array([8.0, 2.0, 5.0])
     scaled = jnp.asarray((np.asarray(obs) - rows.mean(0)) / rows.std(0), jnp.float32)
-    seen = normed.act(state, HYPER, (), obs, jax.random.key(0), "greedy").action
+    found = normed.act(state, HYPER, (), obs, jax.random.key(0), "greedy").action
     expected = plain.act(state, HYPER, (), scaled, jax.random.key(0), "greedy").action
-    np.testing.assert_allclose(seen, expected, atol=1e-4)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
     stats = state.statistics.observations
     by_hand = rollout._replace(obs=normalise(stats, rollout.obs), next_obs=normalise(stats, rollout.next_obs))

@@ -1,4 +1,4 @@
-"""What every algorithm in the registry must hold, whoever wrote it."""
+"""The contract of every algorithm in the registry."""
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +79,7 @@ def test_same_seed_same_result_and_another_seed_another(loop):
 
 
 def test_a_member_of_a_population_is_as_if_alone(loop):
-    """To the bit: the same key and hyper-parameters give the same agent, whoever else is there."""
+    """To the bit: the same key and hyper-parameters give the same agent, whatever the other members are."""
     hypers = jax.tree.map(
         lambda s: jnp.stack([jnp.float32(s.start), jnp.float32(0.8 * s.start)]), loop.trainer.schedules
     )
@@ -125,7 +125,7 @@ def test_every_hyper_parameter_changes_the_outcome(loop):
 
 
 def test_the_same_on_either_device():
-    """What a member computes does not depend on the device it lies on."""
+    """The result of a member does not depend on its device."""
     loop = DeviceLoop(small_trainer("sac", ENV, envs=2), 2, "map")
     results = []
     for device in jax.devices()[:2]:

@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 import covey
-from covey import envs
+from covey import agents, envs
 from covey.cli import main
 from covey.nn.parts import TORSOS
 from tests.runs import FLAGS, TINY
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", ["own_environment", "own_gymnasium", "own_network", "own_loop"])
+@pytest.mark.parametrize("name", ["own_agent", "own_environment", "own_gymnasium", "own_network", "own_loop"])
 def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     train = covey.train
@@ -27,6 +27,7 @@ def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
     try:
         runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     finally:
+        agents.REGISTRY.pop("dpg", None)
         envs.ENVS.pop("cart", None)
         gymnasium.registry.pop("Cart-v0", None)
         TORSOS.pop("residual", None)

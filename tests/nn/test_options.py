@@ -57,11 +57,11 @@ def test_mean_instead_of_minimum():
     np.testing.assert_allclose(actor_objective, values.mean(0), rtol=1e-4, atol=1e-5)
 
 
-def test_redq_takes_the_minimum_of_a_random_pair_and_climbs_the_mean():
+def test_redq_takes_the_minimum_of_a_random_pair_and_maximises_the_mean():
     critics, data = ensemble(number=5, subset=2), data_of()
     state = state_of(critics)
     values = critics_of(state.target.ensemble, float64(data.next_obs), float64(data.action))
-    seen = set()
+    pairs_drawn = set()
     for seed in range(30):
         found = float64(critics.target(state, data, data.action, jax.random.key(seed)))
         pairs = [
@@ -71,8 +71,8 @@ def test_redq_takes_the_minimum_of_a_random_pair_and_climbs_the_mean():
             if np.allclose(found, data.reward + data.discount * values[[i, j]].min(0), rtol=1e-4, atol=1e-5)
         ]
         assert len(pairs) == 1, "the same pair for the whole batch"
-        seen |= set(pairs)
-    assert len(seen) >= 8, "every pair is drawn sooner or later"
+        pairs_drawn |= set(pairs)
+    assert len(pairs_drawn) >= 8, "every pair is drawn sooner or later"
     actor_objective = critics.actor_objective(state, data.obs, data.action, KEY)
     all_values = critics_of(state.online.ensemble, float64(data.obs), float64(data.action))
     np.testing.assert_allclose(actor_objective, all_values.mean(0), rtol=1e-4, atol=1e-5)
@@ -95,7 +95,7 @@ def test_layer_norm_before_the_activation():
 
 
 def test_droq_drops_units_of_each_critic_on_its_own():
-    """Dropout acts in targets, in critics and in what the actor climbs, and scales what stays."""
+    """Dropout acts in targets, in critics and in the actor objective, and scales the units that stay."""
     critics, data = ensemble(Torso(hidden=(64,), norm="layer", dropout=0.5), number=2), data_of()
     state = state_of(critics)
     same = state._replace(online=state.online._replace(ensemble=jax.tree.map(lambda x: x[:1].repeat(2, 0),
@@ -174,7 +174,7 @@ def test_crossq_has_no_targets_and_one_pass_for_both():
     np.testing.assert_allclose(metrics["critic_loss"], errors.mean(1).sum(), rtol=1e-3)
     running = after.statistics["torso"]["BatchRenorm_0"]["mean"]
     np.testing.assert_allclose(running, np.tile(0.01 * both.mean(0), (2, 1)), rtol=1e-3, atol=1e-6)
-    # What the actor climbs uses the running statistics: no row depends on another.
+    # The actor objective uses the running statistics: no row depends on another.
     together = critics.actor_objective(after, data.obs, data.action, KEY)[:3]
     np.testing.assert_allclose(together, critics.actor_objective(after, data.obs[:3], data.action[:3], KEY), rtol=1e-5)
 
@@ -283,7 +283,7 @@ def test_rewards_over_the_running_deviation_of_the_return():
     reward, last = random.normal(size=(60, 2)), random.random((60, 2)) < 0.1
     reward[last] = 0.0
     normaliser = Normalise(rewards=True)
-    seen = normaliser.init(3)
+    statistics = normaliser.init(3)
 
     def rollout(rows: slice) -> Step:
         zeros = jnp.zeros((60, 2))[rows]
@@ -292,17 +292,17 @@ def test_rewards_over_the_running_deviation_of_the_return():
 
     for start in (0, 7, 30):
         end = {0: 7, 7: 30, 30: 60}[start]
-        seen = normaliser.observe(seen, rollout(slice(start, end)), 0.9)
+        statistics = normaliser.observe(statistics, rollout(slice(start, end)), 0.9)
     returns, running = [], 0.0
     for r, end in zip(reward[:, 0], last[:, 0], strict=True):
         running = 0.0 if end else 0.9 * running + r
         returns += [] if end else [running]
-    assert float(seen.returns.rows) == len(returns) < 60
-    np.testing.assert_allclose(float(seen.running), running, rtol=1e-5)
+    assert float(statistics.returns.rows) == len(returns) < 60
+    np.testing.assert_allclose(float(statistics.running), running, rtol=1e-5)
     batch = rollout(slice(0, 60))
-    found = normaliser.batch(seen, batch, 2.0).reward
+    found = normaliser.batch(statistics, batch, 2.0).reward
     np.testing.assert_allclose(found, 2.0 * reward / np.std(returns), rtol=1e-3)
-    untouched = Normalise().batch(seen, batch, 2.0)
+    untouched = Normalise().batch(statistics, batch, 2.0)
     np.testing.assert_allclose(untouched.reward, 2.0 * reward, rtol=1e-6)
 
 

@@ -54,7 +54,7 @@ def test_actor_and_critics_obey_the_optimiser_of_the_config():
 # Encoders.
 
 
-def test_targets_use_the_target_encoder_and_it_follows():
+def test_targets_use_the_target_encoder_and_it_moves():
     critics, data = ensemble(), data_of()
     state, other = (critics.init(SPEC, jax.random.key(seed)) for seed in (0, 1))
     state = state._replace(target=other.online)
@@ -224,7 +224,7 @@ def test_a_batch_without_a_valid_transition_moves_nothing():
     jax.tree.map(np.testing.assert_array_equal, after.critic.online, state.critic.online)
 
 
-def test_the_share_of_targets_beyond_the_histogram_is_told():
+def test_the_share_of_targets_beyond_the_histogram_is_a_metric():
     critics, data = Ensemble(Critics(bins=11, low=-1.0, high=1.0), networks(), Optimiser()), data_of()
     state = critics.init(SPEC, KEY)
     target = jnp.where(jnp.arange(16) % 2 == 0, 0.5, 5.0)
@@ -252,7 +252,7 @@ def test_acting_and_runs_obey_the_precision():
     assert isinstance(build(default_config("sac", precision="bfloat16").resolved()).agent, InPrecision)
 
 
-def test_td3_climbs_the_first_critic_alone():
+def test_td3_maximises_the_first_critic_alone():
     td3 = TD3(TD3Config(networks=networks(head="tanh"), batch_size=16), SPEC)
     state, data = td3.init(TD3Hyper(), KEY), n_step(batch_of(td3), 0.9)
     _, metrics = td3.update_actor(state, TD3Hyper(), data, KEY)

@@ -1,4 +1,4 @@
-"""The ring: what is stored comes back, whole windows only, nothing across a boundary, no copies."""
+"""The replay returns what was stored, in whole windows, never across a boundary, and without copies."""
 
 import dataclasses
 
@@ -162,7 +162,7 @@ def test_a_replay_that_cannot_serve_the_plan_is_an_error(rows, plan, unroll, war
 
 
 def test_all_members_of_a_block_draw_from_the_same_records():
-    """Whatever they have written of the block: from the rows that all had before it and that none overwrites in it."""
+    """At any point of the block: from the rows that all held before it and that none overwrites during it."""
     bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
     plan, block = SamplePlan(5000, 2), 6
     for rows in (12, 20, 40):
