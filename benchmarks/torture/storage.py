@@ -154,7 +154,7 @@ def _train(run: Any, files: Any, writer: Any, step: int) -> None:
 
 
 def _arrays(step: int) -> dict[str, np.ndarray]:
-    return {"weights": np.full((50, 20), step, np.float32), "[1]": np.int32(step) * np.ones((), np.int32)}
+    return {"weights": np.full((50, 20), step, np.float32), "block": np.int32(step) * np.ones((), np.int32)}
 
 
 def _write_replay(path: Path) -> None:

@@ -40,11 +40,11 @@ from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
 from covey.storage.atomic import UnreadableError, replace_text
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import RunFolder
+from covey.storage.layout import REPLAY, WRITTEN, best_arrays, not_finite, unpack_best
 from covey.storage.lineage import read_lineage
 from covey.storage.metrics import finite, read_metrics
 from covey.storage.replay_file import write_replay
-from covey.storage.shards import BEST, REPLAY, WRITTEN
-from covey.storage.store import Store, not_finite, restore
+from covey.storage.store import Store
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Run:
         arrays = self._best_arrays()
         faulty = not_finite(arrays)
         require(not faulty, f"The best policy of {self.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-        return restore(one, arrays)
+        return unpack_best(*one, arrays)
 
     def _best_arrays(self) -> dict[str, np.ndarray]:
         """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
@@ -243,7 +243,7 @@ class Run:
             arrays, info = states.read_newest(_warn, set_aside=False)
         require_fields(info, "best")
         require(bool(info["best"]), f"No evaluation of {self.path} was finite, so it has no best policy.")
-        return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
+        return best_arrays(arrays)
 
 
 def summary(result: Evaluation) -> dict[str, Any]:

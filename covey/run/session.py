@@ -21,9 +21,10 @@ from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import RunFolder, disk_errors
+from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
 from covey.storage.metrics import Files, finite
-from covey.storage.shards import BEST, REPLAY, read_newest, remove_unused
-from covey.storage.store import KEEP, Store, Writer, not_finite, restore, snapshot
+from covey.storage.shards import read_newest, remove_unused
+from covey.storage.store import KEEP, Store, Writer
 from covey.training.member import Population, new_tally
 from covey.training.sharding import SPLIT, place
 
@@ -270,10 +271,8 @@ class Session:
         top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
         better = fitness[top] > self.best.value or bool(self.program.skill_agent)
         if np.isfinite(fitness[top]) and better:
-            arrays = snapshot(
-                self.group.fetch((self.population.members.agent, self._hyper()), [self.reported_members[top]])
-            )
-            arrays = {name: np.asarray(x[0]) for name, x in arrays.items()}
+            policy = (self.population.members.agent, self._hyper())
+            arrays = pack_best(*self.group.fetch(policy, [self.reported_members[top]]))
             if not not_finite(arrays):
                 self.best = Best(float(fitness[top]), self.step, arrays)
         shares = {name: x for name, x in skills.items() if name in SHOWN_MEASURES}
@@ -312,19 +311,15 @@ class Session:
         if self.saved_block == self.block:
             return
         since, population, best, step = time.monotonic(), self.population, self.best, self.step
-        arrays = snapshot((population.members, population.replay.written, population.block))
+        writes = self.group.index == 0
+        arrays = pack(_tree(population), best.arrays if writes else {})
         # The agent alone: an environment may well keep an infinity in its state.
-        faulty = not_finite(arrays, "[0].agent")
+        faulty = not_finite(arrays, AGENT)
         require(
             not faulty or self.tuning is not None,
             f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
             f"training diverged. {self._kept()} Lower the learning rates or --hyper.reward-scale.",
         )
-        filled = min(self._rows(), population.replay.data.shape[1])
-        arrays[REPLAY] = np.array(np.asarray(population.replay.data)[:, :filled])
-        writes = self.group.index == 0
-        if writes:
-            arrays |= {BEST + name: x for name, x in best.arrays.items()}
         info = {
             "step": step,
             "wall": self.wall,
@@ -346,18 +341,12 @@ class Session:
     def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> Population:
         template = self.program.template()
         if info["best"]:
-            best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
-            self.best = Best(**info["best"], arrays=best)
-        arrays = {name: x for name, x in arrays.items() if not name.startswith(BEST)}
-        require(REPLAY in arrays, f"The checkpoint of step {info['step']:,} holds no replay.")
-        faulty = not_finite(arrays, "[0].agent") if self.program.config.pbt is None else []
+            self.best = Best(**info["best"], arrays=best_arrays(arrays))
+        faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
         require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
-        stored = arrays.pop(REPLAY)
-        shape = template.replay.data.shape
-        fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]
-        require(fits, f"The replay in the checkpoint of step {info['step']:,} is of another program.")
-        members, written, block = restore((template.members, template.replay.written, template.block), arrays)
-        replay = self.program.loop.trainer.replay.restore(stored, written)
+        found = unpack(_tree(template), arrays)
+        members = found["members"]
+        replay = self.program.loop.trainer.replay.restore(found["replay"]["data"], found["replay"]["written"])
         changed = self.folder.changed_since(info["step"])
 
         def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
@@ -365,5 +354,10 @@ class Session:
             return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
 
         hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(self.program.loop.trainer.schedules))
-        restored = Population(members._replace(hyper=hyper), replay, block)
+        restored = Population(members._replace(hyper=hyper), replay, found["block"])
         return self.program.loop.place(restored)
+
+
+def _tree(population: Population) -> dict[str, Any]:
+    """Returns a population as `covey.storage.layout` names its parts."""
+    return {"members": population.members, "replay": population.replay._asdict(), "block": population.block}

@@ -26,8 +26,8 @@ from covey.storage.documents import LIMIT, is_count, is_number, parse
 from covey.storage.jsonl import as_place
 from covey.storage.tensors import encode, read_arrays
 
-FORMAT = 1
-"""Of `info.json`; a checkpoint without a number is of an earlier covey, which wrote the same."""
+FORMAT = 2
+"""The version in `info.json`, of the layout of the arrays (`storage/layout.py`) and of the fields of `info.json`."""
 ARRAYS, INFO, MANIFEST = "arrays.safetensors", "info.json", "manifest.json"
 
 Checkpoint = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -108,15 +108,22 @@ def _checked_info(folder: Path, manifest: dict[str, Any], handle: int) -> dict[s
     info = parse(data)
     if not isinstance(info, dict):
         raise DamagedError(f"{INFO} is no object")
-    number = info.pop("format", FORMAT)
-    require(
-        number == FORMAT,
-        f"{folder} is a checkpoint of format {number}, and this covey reads format {FORMAT}. Install a newer covey.",
-    )
+    _check_format(folder, info.pop("format", 1))
     for name, fits in INFO_FIELDS.items():
         if name in info and not fits(info[name]):
             raise DamagedError(f"{name} in {INFO} is {str(info[name])[:80]!r}")
     return info
+
+
+def _check_format(folder: Path, number: Any) -> None:
+    """Raises a CoveyError if a checkpoint has a version that this covey does not read."""
+    if not is_count(number):
+        raise DamagedError(f"format in {INFO} is {str(number)[:80]!r}")
+    older = "It was written by an earlier covey; train again, or use the covey that wrote it."
+    remedy = older if number < FORMAT else "Install a newer covey."
+    require(
+        number == FORMAT, f"{folder} is a checkpoint of format {number}, and this covey reads format {FORMAT}. {remedy}"
+    )
 
 
 def _is_best(value: Any) -> bool:

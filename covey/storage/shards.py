@@ -12,12 +12,9 @@ import numpy as np
 from covey.errors import require
 from covey.storage.atomic import reading, unreadable
 from covey.storage.folder import RunFolder
+from covey.storage.layout import BEST, Arrays, is_per_member
 from covey.storage.store import Say, Store
 from covey.storage.tensors import read_header, read_leading
-
-BEST, REPLAY, WRITTEN, MEMBERS = "best", "replay", "[1]", "[0]"
-"""Names in a checkpoint, or how they begin."""
-Arrays = dict[str, np.ndarray]
 
 
 class Group(Protocol):
@@ -126,7 +123,7 @@ def _add_rows(found: Arrays, store: Store, step: int, part: Part, size: int) -> 
     try:
         with reading(path) as handle:
             for name, tensor in read_header(handle).tensors.items():
-                if not name.startswith((MEMBERS, REPLAY)):
+                if not is_per_member(name):
                     found[name] = read_leading(handle, tensor)
                     continue
                 rows = read_leading(handle, tensor, part.start, part.stop)

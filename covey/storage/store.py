@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, require
@@ -28,42 +26,6 @@ DAMAGED = ".damaged"
 ATTEMPTS = 100
 """How often a reader begins anew where a trainer replaces the checkpoints that it reads."""
 Say = Callable[[str], None]
-
-
-def snapshot(tree: Any) -> dict[str, np.ndarray]:
-    """A host copy of every array, by its path. A copy, because the next program reuses the buffers."""
-    leaves, _ = jax.tree.flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.array(_raw(leaf)) for path, leaf in leaves}
-
-
-def restore(template: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """The arrays in the shape of a template of ShapeDtypeStructs; an error where they don't fit it."""
-    leaves, structure = jax.tree.flatten_with_path(template)
-    names = [jax.tree_util.keystr(path) for path, _ in leaves]
-    wrong = sorted(set(names) ^ set(arrays))
-    require(not wrong, f"The checkpoint is of another program: it differs in {', '.join(wrong[:3])}.")
-    return jax.tree.unflatten(
-        structure, [_typed(n, leaf, arrays[n]) for n, (_, leaf) in zip(names, leaves, strict=True)]
-    )
-
-
-def _raw(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
-def _typed(name: str, like: Any, array: np.ndarray) -> Any:
-    is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-    like = jax.eval_shape(jax.random.key_data, like) if is_key else like
-    fits = array.shape == like.shape and array.dtype == like.dtype
-    require(fits, f"The checkpoint is of another program: {name} is {array.dtype}{list(array.shape)} in it, "
-            f"and should be {like.dtype}{list(like.shape)}.")  # fmt: skip
-    return jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array)
-
-
-def not_finite(arrays: dict[str, np.ndarray], prefix: str = "") -> list[str]:
-    """The names of the arrays that hold NaN or an infinity, of those whose names begin so."""
-    chosen = {name: x for name, x in arrays.items() if name.startswith(prefix)}
-    return [n for n, x in chosen.items() if jnp.issubdtype(x.dtype, jnp.inexact) and not np.isfinite(x).all()]
 
 
 @dataclass(frozen=True)

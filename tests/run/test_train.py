@@ -149,7 +149,7 @@ def test_a_schedule_from_the_command_line(tmp_path, monkeypatch):
     np.testing.assert_allclose(values, 0.3 - 0.25 * steps / 1200, rtol=1e-5)
     arrays, info = Store(out / "checkpoints", "best").read_newest(print)
     best = 0.3 - 0.25 * info["step"] / 1200
-    np.testing.assert_allclose(arrays["[1].exploration_noise"], best, rtol=1e-5)
+    np.testing.assert_allclose(arrays["best/hyper/exploration_noise"], best, rtol=1e-5)
     np.testing.assert_allclose(evaluated, [*(0.3 - 0.25 * np.array([0, 400, 800, 1200]) / 1200), best], rtol=1e-5)
 
 

@@ -25,10 +25,11 @@ from covey.plots.curves import curve
 from covey.replay import Replay
 from covey.run.config import default_config, read_run_config, to_json
 from covey.storage.folder import RunFolder
+from covey.storage.layout import restore
 from covey.storage.lineage import read_lineage
 from covey.storage.metrics import Files, read_metrics
 from covey.storage.replay_file import open_replay, write_replay
-from covey.storage.store import Store, Writer, restore
+from covey.storage.store import Store, Writer
 
 DEEP = "[" * 100_000
 
@@ -341,10 +342,11 @@ CRAFTED = {
     "no shape": ("arrays.safetensors", tensors({"a": {"dtype": "U8"}})),
     "a list": ("arrays.safetensors", tensors([1])),
     "info of a list": ("info.json", b"[]"),
-    "info of a text": ("info.json", b'{"step": "x"}'),
-    "info of no best": ("info.json", b'{"step": 20, "best": 5}'),
-    "info of no files": ("info.json", b'{"step": 20, "files": {"metrics": -5}}'),
-    "info of a wall": ("info.json", b'{"step": 20, "wall": null}'),
+    "info of no format": ("info.json", b'{"format": "x", "step": 20}'),
+    "info of a text": ("info.json", b'{"format": 2, "step": "x"}'),
+    "info of no best": ("info.json", b'{"format": 2, "step": 20, "best": 5}'),
+    "info of no files": ("info.json", b'{"format": 2, "step": 20, "files": {"metrics": -5}}'),
+    "info of a wall": ("info.json", b'{"format": 2, "step": 20, "wall": null}'),
     "deep info": ("info.json", DEEP.encode()),
 }
 
@@ -360,20 +362,44 @@ def test_checkpoints_of_strangers_whose_manifest_fits(case: str, tmp_path: Path)
     assert len(said) == 1 and len(said[0]) < 500
 
 
-def test_a_newer_format_is_told(tmp_path: Path):
-    store = Store(tmp_path, "step")
+@pytest.mark.parametrize("kind", ["step", "best"])
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (b'{"format": 7, "step": 20}', r"format 7.*reads format 2.*Install a newer covey"),
+        (b'{"format": 1, "step": 20}', r"format 1.*reads format 2.*earlier covey; train again, or use the covey"),
+        (b'{"step": 20}', r"format 1.*earlier covey; train again, or use the covey that wrote it"),
+    ],
+)
+def test_another_format_is_an_error_and_no_damage(kind: str, info: bytes, message: str, tmp_path: Path):
+    store = Store(tmp_path, kind)
     store.write(20, {"a": np.arange(3.0)}, {"step": 20})
-    crafted(store, 20, "info.json", b'{"format": 7, "step": 20}')
-    with pytest.raises(CoveyError, match=r"format 7.*newer covey"):
-        store.read_newest(print)
+    crafted(store, 20, "info.json", info)
+    for read in (lambda: store.read_newest(print), store.newest_info, lambda: store.is_intact(20, print)):
+        with pytest.raises(CoveyError, match=message):
+            read()
     assert store.steps() == [20]
 
 
-def test_wrong_key_data_is_of_another_program():
+def test_a_run_of_an_earlier_format_is_refused(tmp_path: Path, capsys):
+    """By every command, in one sentence, and nothing in it changes."""
+    run = made_run(tmp_path / "run")
+    store = Store(run.checkpoints, "step")
+    (info,) = run.checkpoints.glob("step_*/info.json")
+    values = json.loads(info.read_text()) | {"format": 1}
+    crafted(store, 4, "info.json", json.dumps(values).encode())
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != "lock"}
+    for verb in ("eval", "resume", "plot", "replay", "lineage"):
+        assert main([verb, str(run.path)]) == 1
+        assert "written by an earlier covey" in capsys.readouterr().err, verb
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
+def test_wrong_key_data_does_not_match_the_program():
     template = jax.eval_shape(lambda: {"key": jax.random.key(0)})
     for wrong in (np.zeros(3, np.uint32), np.zeros(2, np.float32)):
-        with pytest.raises(CoveyError, match="another program"):
-            restore(template, {"['key']": wrong})
+        with pytest.raises(CoveyError, match="does not match this program"):
+            restore(template, {"key": wrong})
 
 
 def test_too_many_open_files_are_no_damage(tmp_path: Path):
