@@ -85,11 +85,8 @@ def test_the_run_begins_with_the_data_and_follows_its_schedule(file, run, tmp_pa
     evaluated = new.metrics()["eval/return"]
     assert sorted(set(evaluated["step"])) == [0, 400, 800, 1200]
     arrays = last_arrays(new.path)
-    (seen,) = [x for name, x in arrays.items() if name.startswith("members/agent/seen/observations") and "rows" in name]
-    np.testing.assert_array_equal(seen, [2400] * 3)
-    mean = next(
-        x for name, x in arrays.items() if name.startswith("members/agent/seen/observations") and "mean" in name
-    )
+    np.testing.assert_array_equal(arrays["members/agent/statistics/observations/rows"], [2400] * 3)
+    mean = arrays["members/agent/statistics/observations/mean"]
     np.testing.assert_allclose(mean, data[..., :6].mean((1, 2)), atol=1e-3)
 
 

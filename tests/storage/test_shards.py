@@ -50,9 +50,8 @@ def test_every_process_reads_its_members(before: int, after: int, tmp_path: Path
     for i in range(after):
         found = read_newest(folder, Process(i, after, (100, before)), size, print)
         assert found is not None
-        expected = arrays(range(i * size, (i + 1) * size), 100) | (
-            {BEST + "agent/w": np.full(2, 9.0)} if i == 0 else {}
-        )
+        best = {BEST + "agent/w": np.full(2, 9.0)} if i == 0 else {}
+        expected = arrays(range(i * size, (i + 1) * size), 100) | best
         assert found[0].keys() == expected.keys()
         for name, x in expected.items():
             np.testing.assert_array_equal(found[0][name], x, err_msg=name)
