@@ -87,7 +87,7 @@ def _history(folder: Path, completed: list[str]) -> None:
     from covey.run.config import default_config, to_json
     from covey.storage.atomic import replace_output
     from covey.storage.folder import RunFolder, disk_errors
-    from covey.storage.metrics import Files
+    from covey.storage.metrics import RunFiles
     from covey.storage.store import Writer
 
     run = RunFolder(folder)
@@ -98,7 +98,7 @@ def _history(folder: Path, completed: list[str]) -> None:
         completed.append("config")
         with run.lock():
             states, info = _resumed(run)
-            files = Files(run, range(2), info.get("step", 0), info, True, lambda text: None)
+            files = RunFiles(run, range(2), info.get("step", 0), info, lineage=True, report=lambda text: None)
             writer = Writer(0.0)
             try:
                 for step in [step for step in STEPS if step > info.get("step", 0)]:

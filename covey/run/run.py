@@ -18,7 +18,7 @@ from covey.evaluation.evaluate import Episodes
 from covey.evaluation.policy import TrainedPolicy
 from covey.evaluation.rollout import GIF_FRAMES, Episode, record
 from covey.evaluation.stats import Interval, mean_interval
-from covey.plots.curves import plot_curves
+from covey.plots.curves import curve, plot_curves
 from covey.plots.episode import plot_episode
 from covey.plots.film import MP4_FRAMES, film_writer, write_gif
 from covey.plots.population import plot_fitness, plot_hypers, plot_lineage
@@ -37,12 +37,13 @@ from covey.run.plans import (
     random_plans,
 )
 from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
-from covey.storage.atomic import UnreadableError, replace_text
+from covey.storage.atomic import replace_text
 from covey.storage.checkpoint import require_fields
+from covey.storage.disk import UnreadableError
 from covey.storage.folder import RunFolder
 from covey.storage.layout import REPLAY, WRITTEN, best_arrays, not_finite, unpack_best
 from covey.storage.lineage import read_lineage
-from covey.storage.metrics import finite, read_metrics
+from covey.storage.metrics import finite, read_metrics, read_run_metrics
 from covey.storage.replay_file import write_replay
 from covey.storage.store import Store
 
@@ -182,7 +183,8 @@ class Run:
         """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
         metric = "skills/information" if agents.entry(self.config.algorithm).is_skill_agent else "eval/return"
         title = f"{self.config.algorithm} on {self.config.env}"
-        return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
+        drawn = curve(read_run_metrics(self.path, metric), metric, self.path.name)
+        return plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)
 
     def plot_population(self) -> tuple[Path, ...]:
         """Who copied whom, where the hyper-parameters went, and how fit the members were."""
@@ -225,11 +227,12 @@ class Run:
     def _best(self, program: Program) -> tuple[Any, Any]:
         """State and hyper-parameters of the best policy."""
         template = program.template().members
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (template.agent, template.hyper))
+        one = (template.agent, template.hyper)
+        agent, hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), one)
         arrays = self._best_arrays()
         faulty = not_finite(arrays)
         require(not faulty, f"The best policy of {self.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-        return unpack_best(*one, arrays)
+        return unpack_best(agent, hyper, arrays)
 
     def _best_arrays(self) -> dict[str, np.ndarray]:
         """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""

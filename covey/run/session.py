@@ -22,7 +22,7 @@ from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import RunFolder, disk_errors
 from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
-from covey.storage.metrics import Files, finite
+from covey.storage.metrics import RunFiles, finite
 from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
 from covey.training.member import Population, new_tally
@@ -103,7 +103,8 @@ class Session:
             self.bests.remove_after(self.step)
             remove_unused(self.folder, self.group.count)
         pbt = self.program.config.pbt
-        self.files = Files(self.folder, self.reported_members, self.step, info, writes, self.reporter.say, bool(pbt))
+        logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
+        self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
 

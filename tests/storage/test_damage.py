@@ -27,19 +27,24 @@ from covey.run.config import default_config, read_run_config, to_json
 from covey.storage.folder import RunFolder
 from covey.storage.layout import restore
 from covey.storage.lineage import read_lineage
-from covey.storage.metrics import Files, read_metrics
+from covey.storage.metrics import RunFiles, read_metrics, read_run_metrics
 from covey.storage.replay_file import open_replay, write_replay
 from covey.storage.store import Store, Writer
 
 DEEP = "[" * 100_000
 
 
+def files_of(folder: RunFolder, step: int, info: dict[str, Any], report: Callable[[str], None] = print) -> RunFiles:
+    return RunFiles(folder, range(2), step, info, lineage=True, report=report)
+
+
 def made_run(path: Path, steps: int = 5) -> RunFolder:
     """A run of two members with metrics, episodes, lineage and a checkpoint after `steps`, without training."""
     folder = RunFolder(path)
-    config = default_config("td3", env="point", seeds=2, pbt={}, steps=1200, warmup=400).resolved()
+    pbt = {"bottom": 0.5, "top": 0.5}
+    config = default_config("td3", env="point", seeds=2, pbt=pbt, steps=1200, warmup=400).resolved()
     folder.create(to_json(config))
-    files = Files(folder, range(2), 0, {}, True)
+    files = files_of(folder, 0, {})
     for step in range(steps):
         files.write(step, 0.5, {"eval/return": np.array([step, -step]), "agent/loss": np.ones(2)})
         for member in range(2):
@@ -127,7 +132,7 @@ def test_rows_that_are_not_those_that_were_saved_are_told(harm: Any, name: str, 
         READERS[name](run)
     assert len(str(found.value)) < 600 and "\n" not in str(found.value)
     with pytest.raises(CoveyError):
-        curve(run.path, "nothing")
+        read_run_metrics(run.path, "nothing")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_a_resumed_run_sets_a_damaged_file_aside(harm: Any, name: str, tmp_path:
     harm(path)
     harmed = path.read_bytes() if path.exists() else None
     for attempt in range(2):
-        files = Files(run, range(2), 4, info, True, said.append)
+        files = files_of(run, 4, info, said.append)
         files.write(5, 0.5, {"eval/return": np.ones(2)})
         if name != "metrics":
             files.row(name, step=5, member=0)
@@ -171,7 +176,7 @@ def test_the_last_rows_of_a_finished_run_are_verified(tmp_path: Path):
     run = made_run(tmp_path / "run")
     _, info = Store(run.checkpoints, "step").read_newest(print)
     before = run.lineage.read_bytes()
-    files = Files(run, range(2), info["step"], info, True)
+    files = files_of(run, info["step"], info)
     values = {"generation": 9, "step": 9999, "parent": 0, "fitness": 1.0, "reason": "kept", "hyper": {"tau": 0.1}}
     files.row("lineage", member=0, **values)
     files.finish(info["step"])
@@ -182,7 +187,7 @@ def test_the_last_rows_of_a_finished_run_are_verified(tmp_path: Path):
         with pytest.raises(CoveyError, match="is damaged"):
             read_lineage(run.lineage)
     run.lineage.write_bytes(whole)
-    Files(run, range(2), info["step"], info, True).close()
+    files_of(run, info["step"], info).close()
     assert run.lineage.read_bytes() == before
     read_lineage(run.lineage)
 
@@ -191,7 +196,7 @@ def test_a_row_is_never_joined_to_half_a_row(tmp_path: Path):
     run = made_run(tmp_path / "run")
     with run.metrics.open("ab") as file:
         file.write(b'{"step": 9, "wa')
-    files = Files(run, range(2), 4, Store(run.checkpoints, "step").read_newest(print)[1], True, pytest.fail)
+    files = files_of(run, 4, Store(run.checkpoints, "step").read_newest(print)[1], pytest.fail)
     files.write(5, 0.5, {"eval/return": np.ones(2)})
     files.close()
     assert read_metrics(run.metrics)["eval/return"]["step"][-1] == 5
@@ -204,8 +209,8 @@ def test_a_curve_needs_every_member(tmp_path: Path):
     rows = run.metrics.read_bytes().splitlines(keepends=True)
     lost = next(i for i, row in enumerate(rows) if b'"step": 2' in row and b"eval/return" in row)
     run.metrics.write_bytes(b"".join(rows[:lost] + rows[lost + 1 :]))
-    steps, centre, _, _ = curve(run.path)
-    assert steps.tolist() == [0, 1, 3, 4] and np.all(centre == 0)
+    found = curve(read_metrics(run.metrics))
+    assert found.steps.tolist() == [0, 1, 3, 4] and np.all(found.centre == 0)
 
 
 def test_the_parts_of_islands_are_verified(tmp_path: Path):
@@ -317,7 +322,7 @@ def test_strange_files_of_a_checkpoint(harm: Any, name: str, tmp_path: Path):
 
 def crafted(store: Store, step: int, name: str, data: bytes) -> None:
     """Replaces a file of a checkpoint, and makes the manifest fit."""
-    path = store.folder / f"{store.prefix}_{step:010d}"
+    path = store.folder / f"{store.kind}_{step:010d}"
     (path / name).write_bytes(data)
     manifest = json.loads((path / "manifest.json").read_text())
     manifest[name] = hashlib.sha256(data).hexdigest()
@@ -488,7 +493,7 @@ def test_readers_beside_a_trainer_report_no_damage(tmp_path: Path):
     def train() -> None:
         for _ in range(10):
             info = store.newest_info() or {}
-            files = Files(run, range(2), info["step"], info, True, said.append)
+            files = files_of(run, info["step"], info, said.append)
             for step in range(info["step"] + 1, info["step"] + 4):
                 files.write(step, 0.5, {"eval/return": np.ones(2), "agent/loss": np.ones(2)})
             places = files.sync()
@@ -507,7 +512,7 @@ def test_readers_beside_a_trainer_report_no_damage(tmp_path: Path):
 def test_a_deleted_run_folder_is_told(tmp_path: Path):
     """While it trains: one sentence, no traceback of TensorBoard's, and nothing of the folder is made again."""
     run = made_run(tmp_path / "run")
-    files, writer = Files(run, range(2), 4, {}, True), Writer(0.0)
+    files, writer = files_of(run, 4, {}), Writer(0.0)
     shutil.rmtree(run.path)
     files.write(9, 0.5, {"eval/return": np.ones(2)})
     places = files.sync()

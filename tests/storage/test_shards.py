@@ -16,6 +16,7 @@ from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import Store
 
 MEMBERS_OF = 4
+FILES = {"metrics": {"length": 5, "crc": 7}}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def save(folder: RunFolder, step: int, processes: int, keep: int = 2) -> None:
     for i in range(processes):
         own = arrays(range(i * size, (i + 1) * size), step)
         best = {BEST + "agent/w": np.full(2, 9.0)} if i == 0 else {}
-        info = {"step": step, "processes": processes, "files": {"metrics": 5} if i == 0 else {}}
+        info = {"step": step, "processes": processes, "files": FILES if i == 0 else {}}
         Store(folder.shard(i), "step", keep).write(step, own | best, info)
 
 
@@ -57,7 +58,7 @@ def test_every_process_reads_its_members(before: int, after: int, tmp_path: Path
             np.testing.assert_array_equal(found[0][name], x, err_msg=name)
             assert found[0][name].dtype == np.asarray(x).dtype
         assert found[1]["step"] == 100
-        assert found[1]["files"] == ({"metrics": 5} if i == 0 or before != after else {})
+        assert found[1]["files"] == (FILES if i == 0 or before != after else {})
 
 
 def test_a_part_that_is_missing_or_damaged_is_not_mixed_with_another(tmp_path: Path):
