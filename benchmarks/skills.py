@@ -23,8 +23,8 @@ from covey.run.plans import can_plan, goal_radius, make_planner, random_plans
 from covey.run.policy import SKILL_EPISODES, SKILLS, BestPolicy
 from covey.run.presets import preset_config
 from covey.run.program import Program, build
-from covey.run.session import BEST, REPLAY
-from covey.storage.store import Store, restore
+from covey.storage.layout import unpack
+from covey.storage.store import Store
 from covey.types import Array, Key
 
 ENV = "point-free"
@@ -101,8 +101,8 @@ def final_members(run: covey.Run, program: Program) -> Any:
     """Restores all members from the last checkpoint."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
     template = program.loop.template()
-    kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
-    return restore((template.members, template.replay.written, template.block), kept)[0]
+    tree = {"members": template.members, "replay": template.replay._asdict(), "block": template.block}
+    return unpack(tree, arrays)["members"]
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ import covey
 from benchmarks.learner import learner, times
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACState
 from covey.envs.builtin.mountaincar import MountainCar
-from covey.plots.curves import plot_curves
+from covey.plots.curves import curve, plot_curves
 from covey.training.member import where
 from covey.types import Array, Key
 
@@ -119,9 +119,8 @@ def table(options: argparse.Namespace) -> None:
         lines.append(row(name, run, options.seeds, enough))
         print(lines[-1], flush=True)
     (out / "table.md").write_text("\n".join(lines) + "\n")
-    plot_curves(
-        [out / name for name in options.only], out / "curves.png", title=f"{options.env}, {options.seeds} seeds"
-    )
+    curves = [curve(covey.load(out / name).metrics(), label=name) for name in options.only]
+    plot_curves(curves, out / "curves.png", title=f"{options.env}, {options.seeds} seeds")
     print(f"table and curves: {out}")
 
 

@@ -88,7 +88,7 @@ def _history(folder: Path, completed: list[str]) -> None:
     from covey.run.config_text import to_json
     from covey.storage.atomic import replace_output
     from covey.storage.folder import RunFolder, disk_errors
-    from covey.storage.metrics import Files
+    from covey.storage.metrics import RunFiles
     from covey.storage.store import Writer
 
     run = RunFolder(folder)
@@ -99,7 +99,7 @@ def _history(folder: Path, completed: list[str]) -> None:
         completed.append("config")
         with run.lock():
             states, info = _resumed(run)
-            files = Files(run, range(2), info.get("step", 0), info, True, lambda text: None)
+            files = RunFiles(run, range(2), info.get("step", 0), info, lineage=True, report=lambda text: None)
             writer = Writer(0.0)
             try:
                 for step in [step for step in STEPS if step > info.get("step", 0)]:
@@ -155,7 +155,7 @@ def _train(run: Any, files: Any, writer: Any, step: int) -> None:
 
 
 def _arrays(step: int) -> dict[str, np.ndarray]:
-    return {"weights": np.full((50, 20), step, np.float32), "[1]": np.int32(step) * np.ones((), np.int32)}
+    return {"weights": np.full((50, 20), step, np.float32), "block": np.int32(step) * np.ones((), np.int32)}
 
 
 def _write_replay(path: Path) -> None:

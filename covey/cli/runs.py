@@ -51,15 +51,17 @@ class PlotOptions:
 
 
 def plot(arguments: list[str]) -> None:
-    from covey.plots.curves import plot_curves
+    from covey.plots.curves import curve, plot_curves
     from covey.storage.folder import disk_errors
+    from covey.storage.metrics import read_run_metrics
 
     options = parse(PlotOptions, arguments, "covey plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     with disk_errors(out.parent):
-        plot_curves(list(options.runs), out, options.metric)
+        runs = [(run.name, read_run_metrics(run, options.metric)) for run in options.runs]
+        plot_curves([curve(metrics, options.metric, name) for name, metrics in runs], out, options.metric)
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 

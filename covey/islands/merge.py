@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from covey.storage.atomic import DamagedError, replace_bytes
+from covey.storage.atomic import replace_bytes
 from covey.storage.checkpoint import require_fields
+from covey.storage.disk import DamagedError
 from covey.storage.folder import RunFolder
 from covey.storage.history import read_history
 from covey.storage.jsonl import Row

@@ -1,64 +1,89 @@
-"""Learning curves of runs as PNG, with the same numbers as CSV."""
+"""Learning curves as PNG, with the same numbers as CSV."""
 
-import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from covey.errors import CoveyError, require
+from covey.errors import require
 from covey.evaluation.stats import iqm_interval
-from covey.plots.style import COLOURS, INK, steps_figure, write_csv, write_figure
-from covey.storage.metrics import read_metrics
+from covey.plots.style import COLOURS, INK, set_title, steps_figure, write_csv, write_figure
+
+LABELS = {"eval/return": "return", "skills/information": "information in nats"}
+"""What the vertical axis is called, for metrics that have a common name."""
 
 
-def curve(folder: Path, name: str = "eval/return") -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Steps, centre, low and high of a metric of a run.
+class Curve(NamedTuple):
+    """A metric of one run over environment steps, with its 95 % interval; all arrays are [points]."""
 
-    Several members: their interquartile mean with a bootstrap interval. One: its mean over episodes with Student's.
+    label: str
+    steps: np.ndarray
+    centre: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def curve(metrics: Mapping[str, Mapping[str, Sequence[float]]], metric: str = "eval/return", label: str = "") -> Curve:
+    """Returns the curve of a metric.
+
+    With several members, it is their interquartile mean with a bootstrap interval. With one, it is the metric and the
+    interval that was logged with it as `METRIC_low` and `METRIC_high`. Only steps that all members have logged count.
+
+    Args:
+        metrics: Columns by metric, as `Run.metrics` and `covey.storage.metrics.read_metrics` return them.
+        metric: The name of the metric.
+        label: The name of the curve in the legend.
+
+    Example:
+        >>> curve(covey.load("runs/pendulum-sac-0").metrics()).centre[-1]
     """
-    require(folder.is_dir(), f"There is no run folder {str(folder)[:500]}.")
-    path = folder / "metrics.jsonl"
-    metrics = read_metrics(path) if os.path.lexists(path) or os.path.isdir(folder / "checkpoints") else {}
-    if name not in metrics:
-        known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"
-        raise CoveyError(f"{str(folder)[:500]} has no metric {name!r}. {known}")
-    several = max(metrics[name]["member"]) > 0
-    ends = [end for end in (f"{name}_low", f"{name}_high") if end in metrics] if not several else []
-    steps, values = _by_member([metrics[each] for each in (name, *ends)])
+    require(metric in metrics, f"There is no metric {metric!r}. There are: {', '.join(sorted(metrics)) or 'none'}.")
+    several = max(metrics[metric]["member"]) > 0
+    limits = [name for name in (f"{metric}_low", f"{metric}_high") if name in metrics and not several]
+    steps, values = _by_member([metrics[name] for name in (metric, *limits)])
     if several:
-        return steps, *iqm_interval(values[0])
-    centre, low, high = (values[i if len(ends) == 2 else 0][0] for i in range(3))
-    return steps, centre, low, high
+        return Curve(label, steps, *iqm_interval(values[0]))
+    centre, low, high = (values[i if len(limits) == 2 else 0][0] for i in range(3))
+    return Curve(label, steps, centre, low, high)
 
 
-def _by_member(columns: list[dict[str, list[float]]]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Steps [points], and of each column the values [P, points]: of the steps that all members have in all columns."""
+def _by_member(columns: list[Mapping[str, Sequence[float]]]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the steps [points] that all members have in all columns, and the values [P, points] of each column."""
     members = int(max(columns[0]["member"])) + 1
     found = [dict(zip(zip(c["step"], c["member"], strict=True), c["value"], strict=True)) for c in columns]
-    whole = [s for s in sorted(set(columns[0]["step"])) if all((s, m) in c for c in found for m in range(members))]
-    return np.asarray(whole), [np.array([[c[s, m] for s in whole] for m in range(members)], np.float64) for c in found]
+    steps = [s for s in sorted(set(columns[0]["step"])) if all((s, m) in c for c in found for m in range(members))]
+    values = [np.array([[c[s, m] for s in steps] for m in range(members)], np.float64) for c in found]
+    return np.asarray(steps), values
 
 
-def plot_curves(folders: list[Path], out: Path, name: str = "eval/return", title: str = "") -> Path:
-    """Draws the curves of runs into one PNG, and writes the same numbers beside it as CSV."""
-    require(bool(folders), "Name at least one run folder.")
-    curves = [(folder, *curve(folder, name)) for folder in folders]
+def plot_curves(curves: Sequence[Curve], out: Path, metric: str = "eval/return", title: str = "") -> Path:
+    """Draws curves into one PNG, and writes the same numbers beside it as CSV.
+
+    Args:
+        curves: The curves (see `curve`).
+        out: The PNG.
+        metric: The metric that they show, for the axis.
+        title: The title; by default the label of a single curve, or the metric.
+
+    Returns:
+        The path of the PNG.
+
+    Example:
+        >>> plot_curves([curve(run.metrics(), label=run.path.name) for run in runs], Path("curves.png"))
+    """
+    require(bool(curves), "There is no curve to draw. Name at least one run.")
     figure, axes = steps_figure()
-    for i, (folder, steps, centre, low, high) in enumerate(curves):
+    for i, each in enumerate(curves):
         colour = COLOURS[i % len(COLOURS)]
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(steps, centre, color=colour, linewidth=1.8, label=folder.name)
-    axes.set_title(title or (folders[0].name if len(folders) == 1 else name), loc="left", color=INK, fontsize=12)
+        axes.fill_between(each.steps, each.low, each.high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(each.steps, each.centre, color=colour, linewidth=1.8, label=each.label)
+    set_title(axes, title or (curves[0].label if len(curves) == 1 else metric))
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel({"eval/return": "return", "skills/information": "information in nats"}.get(name, name), color=INK)
-    if len(folders) > 1:
+    axes.set_ylabel(LABELS.get(metric, metric), color=INK)
+    if len(curves) > 1:
         axes.legend(frameon=False, labelcolor=INK)
     write_figure(figure, out)
-    _write_curves(out.with_suffix(".csv"), curves)
+    rows = [[label, int(s), *values] for label, *columns in curves for s, *values in zip(*columns, strict=True)]
+    write_csv(out.with_suffix(".csv"), [["run", "step", "centre", "low", "high"], *rows])
     return out
-
-
-def _write_curves(path: Path, curves: list[Any]) -> None:
-    rows = [[folder.name, int(s), *values] for folder, *columns in curves for s, *values in zip(*columns, strict=True)]
-    write_csv(path, [["run", "step", "centre", "low", "high"], *rows])

@@ -1,4 +1,4 @@
-"""Pictures of a population: who copied whom, where the hyper-parameters went, and how fit the members were."""
+"""Figures of a population: which member copied which, the hyper-parameters, and the fitness."""
 
 from pathlib import Path
 from typing import Any
@@ -9,23 +9,35 @@ from covey.errors import require
 from covey.plots.style import (
     BACKGROUND,
     COLOURS,
+    HIGHLIGHT,
     INK,
-    MARKED,
-    count_steps,
-    dressed,
     empty_figure,
-    in_short,
     new_figure,
+    set_steps_axis,
+    set_title,
+    short_number,
+    style_axes,
     write_figure,
 )
 from covey.storage.lineage import Lineage, winner_path
 
-WINNER, CROWD, NO_FITNESS = COLOURS[1], COLOURS[7], "#c3c9cf"
+WINNER = COLOURS[1]
+OTHERS = COLOURS[7]
+NO_FITNESS = "#c3c9cf"
 SCALES = ("log", "linear", "one_minus")
 
 
 def plot_lineage(lineage: Lineage, out: Path, title: str) -> Path:
-    """Draws who copied whom: a row per member, in the colour of the fitness that it went on to reach."""
+    """Draws which member copied which: a row per member, in the colour of the fitness that it reached next.
+
+    Args:
+        lineage: The population (see `covey.storage.lineage.read_lineage`).
+        out: The PNG.
+        title: The title.
+
+    Returns:
+        The path of the PNG.
+    """
     _require_drawable(lineage)
     members = lineage.fitness.shape[1]
     height = float(np.clip(0.27 * members, 2.2, 7.2))
@@ -38,14 +50,14 @@ def plot_lineage(lineage: Lineage, out: Path, title: str) -> Path:
     axes.set_yticks(np.arange(0, members, 1 if members <= 16 else 8))
     axes.set_ylabel("member", color=INK)
     axes.grid(visible=False)
-    _over_steps(axes, lineage)
+    _set_steps(axes, lineage)
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=12)
-    return _saved(figure, axes, out)
+    set_title(axes, title)
+    return _save(figure, axes, out)
 
 
 def _draw_members(axes: Any, lineage: Lineage, thickness: float) -> None:
-    """A row per member in the colours of its fitness."""
+    """Draws a row per member in the colours of its fitness."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
 
@@ -60,36 +72,38 @@ def _draw_members(axes: Any, lineage: Lineage, thickness: float) -> None:
 
 
 def _draw_scale(axes: Any, scale: Any, fitness: np.ndarray) -> None:
-    """Which colour is which fitness; pointed where some lie beyond."""
-    low, high = bool(np.nanmin(fitness) < scale.norm.vmin), bool(np.nanmax(fitness) > scale.norm.vmax)
+    """Draws the colour bar, with a pointed end where fitness lies beyond it."""
+    low = bool(np.nanmin(fitness) < scale.norm.vmin)
+    high = bool(np.nanmax(fitness) > scale.norm.vmax)
     extend = "both" if low and high else "min" if low else "max" if high else "neither"
     aspect = 10.0 * axes.figure.get_figheight()
     bar = axes.figure.colorbar(scale, ax=axes, extend=extend, extendfrac=0.03, aspect=aspect, pad=0.02)
-    bar.ax.yaxis.set_major_formatter(lambda x, _: readable(x))
+    bar.ax.yaxis.set_major_formatter(lambda x, _: tick_text(x))
     bar.set_label("fitness at the end of the interval", color=INK)
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=INK, length=0)
 
 
 def _draw_copies(axes: Any, lineage: Lineage, thickness: float) -> None:
-    """A line from each donor to its copy, with a head where the copy begins; a cross for members that failed."""
+    """Draws an arrow from each donor to its copy, and a cross for members that failed."""
     moment, member = np.nonzero(lineage.replaced)
     if not len(moment):
         return
     lines = _exchanges(lineage, moment, lineage.parent[moment, member], member)
     weight = float(np.clip(100.0 / len(moment), 0.3, 0.8))
     _draw_lines(axes, lines, colors=INK, linewidths=1.25 * weight, alpha=weight, zorder=4)
-    x, head = lineage.steps[moment], {"marker": ">", "color": INK, "markeredgecolor": BACKGROUND, "zorder": 5}
+    x = lineage.steps[moment]
+    head = {"marker": ">", "color": INK, "markeredgecolor": BACKGROUND, "zorder": 5}
     axes.plot(x, member, linestyle="", markersize=0.75 * thickness, markeredgewidth=0.06 * thickness, **head)
     axes.plot([], [], linewidth=1.0, markersize=6.0, markeredgewidth=0, label="a copy, from its donor", **head)
     failed = lineage.reason[moment, member] == "failed"
     if failed.any():
-        style = {"color": MARKED, "markersize": 3.0 + 0.4 * thickness, "markeredgewidth": 1.8, "zorder": 7}
+        style = {"color": HIGHLIGHT, "markersize": 3.0 + 0.4 * thickness, "markeredgewidth": 1.8, "zorder": 7}
         axes.plot(x[failed], member[failed], "x", label="failed: numbers not finite", **style)
 
 
 def _draw_winner(axes: Any, lineage: Lineage, thickness: float) -> None:
-    """A frame around the rows through which the winner came, and its copies in bold."""
+    """Draws a frame around the rows of the winner's ancestors, and the copies between them in bold."""
     if not _has_winner(lineage):
         return
     path = winner_path(lineage)
@@ -102,9 +116,16 @@ def _draw_winner(axes: Any, lineage: Lineage, thickness: float) -> None:
 
 
 def plot_hypers(lineage: Lineage, out: Path, title: str, ranges: dict[str, tuple[float, float, str]]) -> Path:
-    """Draws every member's hyper-parameters over steps, each within its range: low, high and one of SCALES.
+    """Draws the hyper-parameters of every member over steps. A line ends where its member was replaced.
 
-    A line ends where its member was replaced.
+    Args:
+        lineage: The population.
+        out: The PNG.
+        title: The title.
+        ranges: The range of each hyper-parameter: low, high and one of SCALES.
+
+    Returns:
+        The path of the PNG.
     """
     _require_drawable(lineage)
     _check_ranges(lineage, ranges)
@@ -113,12 +134,12 @@ def plot_hypers(lineage: Lineage, out: Path, title: str, ranges: dict[str, tuple
     rows = -(-number // columns)
     figure = empty_figure({1: 7.2, 2: 8.6}.get(columns, 3.3 * columns), (3.2 if rows == 1 else 2.2 * rows) + 1.1)
     for i, name in enumerate(lineage.hyper):
-        axes = dressed(figure.add_subplot(rows, columns, i + 1))
+        axes = style_axes(figure.add_subplot(rows, columns, i + 1))
         _draw_hyper(axes, lineage, name, *ranges[name])
         if i // columns == rows - 1:
             axes.set_xlabel("environment steps", color=INK)
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=12)
-    return _saved(figure, figure.axes[0], out)
+    return _save(figure, figure.axes[0], out)
 
 
 def _check_ranges(lineage: Lineage, ranges: dict[str, tuple[float, float, str]]) -> None:
@@ -133,82 +154,96 @@ def _check_ranges(lineage: Lineage, ranges: dict[str, tuple[float, float, str]])
 
 
 def _draw_hyper(axes: Any, lineage: Lineage, name: str, low: float, high: float, scale: str) -> None:
-    values, label = lineage.hyper[name], name
+    values = lineage.hyper[name]
+    label = name
     if scale == "one_minus":
-        values, low, high, label = 1.0 - values, 1.0 - high, 1.0 - low, f"1 - {name}"
+        values = 1.0 - values
+        low, high = 1.0 - high, 1.0 - low
+        label = f"1 - {name}"
     faint = float(np.clip(6.0 / values.shape[1], 0.3, 0.8))
     for member in range(values.shape[1]):
-        line = held(lineage.steps, values[:, member], lineage.replaced[:, member])
-        axes.plot(*line, color=CROWD, linewidth=0.9, alpha=faint, label="" if member else "a member, until replaced")
+        line = step_points(lineage.steps, values[:, member], lineage.replaced[:, member])
+        axes.plot(*line, color=OTHERS, linewidth=0.9, alpha=faint, label="" if member else "a member, until replaced")
     if _has_winner(lineage):
         of_winner = values[np.arange(len(values)), winner_path(lineage)]
-        line = held(lineage.steps, of_winner, np.zeros(len(values), bool))
+        line = step_points(lineage.steps, of_winner, np.zeros(len(values), bool))
         axes.plot(*line, color=WINNER, linewidth=2.4, label="the winner's path")
-    for limit, of_both in ((low, "limits of the search"), (high, "")):
-        axes.axhline(limit, color=CROWD, linewidth=1.0, linestyle=":", label=of_both)
+    for limit, text in ((low, "limits of the search"), (high, "")):
+        axes.axhline(limit, color=OTHERS, linewidth=1.0, linestyle=":", label=text)
     _scale_values(axes, min(low, values.min()), max(high, values.max()), scale)
-    _over_steps(axes, lineage, most=4)
+    _set_steps(axes, lineage, ticks=4)
     axes.set_title(label, loc="left", color=INK, fontsize=10)
 
 
-def held(steps: np.ndarray, values: np.ndarray, breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a line that holds each value [G] until the next moment, and is broken there if `breaks` [G]."""
+def step_points(steps: np.ndarray, values: np.ndarray, breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the points of a line that keeps each value [G] until the next moment; `breaks` [G]: with a gap there."""
     x = np.stack([steps[:-1], steps[1:], steps[1:]], axis=1).astype(float)
     y = np.stack([values[:-1], values[:-1], np.where(breaks[1:], np.nan, values[:-1])], axis=1)
     return x.ravel(), y.ravel()
 
 
 def _scale_values(axes: Any, low: float, high: float, scale: str) -> None:
-    """Limits a little wider than the values, with ticks that can be read."""
+    """Sets the vertical axis: limits a little wider than the values, and ticks."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     if scale == "linear":
-        axes.set_ylim(*_widened(low, high, 0.06))
+        axes.set_ylim(*_widen(low, high, 0.06))
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     else:
         axes.set_yscale("log")
-        axes.set_ylim(*np.exp(_widened(np.log(low), np.log(high), 0.06)))
+        axes.set_ylim(*np.exp(_widen(np.log(low), np.log(high), 0.06)))
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 90.0 else (1.0, 2.0, 5.0)))
         axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda x, _: readable(x))
+    axes.yaxis.set_major_formatter(lambda x, _: tick_text(x))
 
 
-def readable(number: float) -> str:
-    """3e-4, 0.02, 1500 or 20k."""
+def tick_text(number: float) -> str:
+    """Returns a number as the text of a tick, such as 3e-4, 0.02, 1500 or 20k."""
     if 0.0 < abs(number) < 0.001:
         digits, power = f"{number:.2e}".split("e")
         return f"{float(digits):g}e{int(power)}"
-    return f"{number:g}" if abs(number) < 10_000 else in_short(number)
+    return f"{number:g}" if abs(number) < 10_000 else short_number(number)
 
 
 def plot_fitness(lineage: Lineage, out: Path, title: str, label: str = "return") -> Path:
-    """Draws the best, median and worst fitness over steps, and the band of the middle half of the members."""
+    """Draws the best, median and worst fitness over steps, and the band of the middle half of the members.
+
+    Args:
+        lineage: The population.
+        out: The PNG.
+        title: The title.
+        label: What the fitness is, for the axis.
+
+    Returns:
+        The path of the PNG.
+    """
     _require_drawable(lineage)
     known = np.isfinite(lineage.fitness).any(axis=1)
     steps, fitness = lineage.steps[known], lineage.fitness[known]
     worst, median, best = np.nanquantile(fitness, [0.0, 0.5, 1.0], axis=1)
-    low = np.nanquantile(fitness, 0.25, axis=1, method="higher")  # of four members, one may be anything
+    # Rounded inwards to values that occur, so that one outlier of four members does not widen the band.
+    low = np.nanquantile(fitness, 0.25, axis=1, method="higher")
     high = np.nanquantile(fitness, 0.75, axis=1, method="lower")
     bottom, top = fitness_limits(worst, median, best)
     figure, axes = new_figure(7.2, 4.2)
     axes.plot(steps, best, color=COLOURS[0], linewidth=1.8, label="best")
     axes.plot(steps, median, color=INK, linewidth=1.8, label="median")
     axes.fill_between(steps, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label="middle half")
-    cut = f" (cut off, down to {readable(float(f'{worst.min():.2g}'))})" if worst.min() < bottom else ""
-    axes.plot(steps, worst, color=CROWD, linewidth=1.2, linestyle="--", label=f"worst{cut}")
-    axes.set_ylim(*_widened(bottom, top, 0.05))
-    axes.yaxis.set_major_formatter(lambda x, _: readable(x))
+    cut = f" (cut off, down to {tick_text(float(f'{worst.min():.2g}'))})" if worst.min() < bottom else ""
+    axes.plot(steps, worst, color=OTHERS, linewidth=1.2, linestyle="--", label=f"worst{cut}")
+    axes.set_ylim(*_widen(bottom, top, 0.05))
+    axes.yaxis.set_major_formatter(lambda x, _: tick_text(x))
     axes.set_ylabel(label, color=INK)
-    _over_steps(axes, lineage)
+    _set_steps(axes, lineage)
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=12)
-    return _saved(figure, axes, out)
+    set_title(axes, title)
+    return _save(figure, axes, out)
 
 
 def fitness_limits(worst: np.ndarray, median: np.ndarray, best: np.ndarray) -> tuple[float, float]:
-    """Limits for the curves [G] of the best and the median, and of the worst where there is room.
+    """Returns limits for the curves [G] of the best and the median, and of the worst if there is room.
 
-    A curve comes up step by step and is shown whole; medians that lie far below all others are not.
+    A median that rises gradually is shown from its start; single medians far below all others are cut off.
     """
     high = robust_limits(best, reach=20.0)[1]
     low = float(np.quantile(median, 0.5, method="lower"))
@@ -221,9 +256,9 @@ def fitness_limits(worst: np.ndarray, median: np.ndarray, best: np.ndarray) -> t
 
 
 def robust_limits(values: np.ndarray, reach: float) -> tuple[float, float]:
-    """The least and the greatest value, but no further from the middle half than `reach` times its width.
+    """Returns the least and the greatest value, but no further from the middle half than `reach` times its width.
 
-    Quartiles are taken from the values themselves, inwards: of four, one may be anything.
+    Quartiles are rounded inwards to values that occur, so that one outlier of four does not widen the middle half.
     """
     values = values[np.isfinite(values)]
     low, high = np.quantile(values, 0.25, method="higher"), np.quantile(values, 0.75, method="lower")
@@ -234,8 +269,10 @@ def robust_limits(values: np.ndarray, reach: float) -> tuple[float, float]:
 
 
 def _require_drawable(lineage: Lineage) -> None:
-    require(len(lineage.steps) > 1, "The lineage has one generation: there is nothing to draw before the second.")
-    require(bool(np.isfinite(lineage.fitness[1:]).any()), "No fitness in the lineage is finite: no picture of it.")
+    require(len(lineage.steps) > 1, "The lineage has one generation. There is nothing to draw before the second.")
+    require(
+        bool(np.isfinite(lineage.fitness[1:]).any()), "No fitness in the lineage is finite. There is nothing to draw."
+    )
 
 
 def _has_winner(lineage: Lineage) -> bool:
@@ -243,7 +280,7 @@ def _has_winner(lineage: Lineage) -> bool:
 
 
 def reached_fitness(lineage: Lineage) -> np.ndarray:
-    """The fitness [G - 1, P] that came of each interval: at its next evaluation, NaN if the member failed before."""
+    """Returns the fitness [G - 1, P] at the first evaluation after each moment; NaN if the member failed before it."""
     reached = lineage.fitness[1:].copy()
     kept = ~lineage.replaced[1:]
     for i in np.flatnonzero(~lineage.evaluated[1:])[::-1]:
@@ -252,13 +289,13 @@ def reached_fitness(lineage: Lineage) -> np.ndarray:
 
 
 def _exchanges(lineage: Lineage, moment: np.ndarray, donor: np.ndarray, member: np.ndarray) -> np.ndarray:
-    """Lines from donors to members that end at the moment: slanted, so that those of one moment can be told apart."""
+    """Returns lines from donors to members that end at the moment; slanted, so that those of one moment differ."""
     end = lineage.steps[moment]
     return _lines(end - 0.35 * (end - lineage.steps[moment - 1]), donor, end, member)
 
 
 def _lines(x: np.ndarray, y: np.ndarray, x_end: np.ndarray, y_end: np.ndarray) -> np.ndarray:
-    """Straight lines [L, 2, 2]."""
+    """Returns straight lines [L, 2, 2]."""
     return np.stack([x, y, x_end, y_end], axis=-1).reshape(-1, 2, 2)
 
 
@@ -268,18 +305,18 @@ def _draw_lines(axes: Any, lines: np.ndarray, **style: Any) -> None:
     axes.add_collection(LineCollection(list(lines), capstyle="butt", **style))
 
 
-def _over_steps(axes: Any, lineage: Lineage, most: int = 6) -> None:
-    count_steps(axes, most)
-    axes.set_xlim(*_widened(float(lineage.steps[0]), float(lineage.steps[-1]), 0.015))
+def _set_steps(axes: Any, lineage: Lineage, ticks: int = 6) -> None:
+    set_steps_axis(axes, ticks)
+    axes.set_xlim(*_widen(float(lineage.steps[0]), float(lineage.steps[-1]), 0.015))
 
 
-def _widened(low: float, high: float, share: float) -> tuple[float, float]:
+def _widen(low: float, high: float, share: float) -> tuple[float, float]:
     margin = share * (high - low) or 1.0
     return low - margin, high + margin
 
 
-def _saved(figure: Any, axes: Any, out: Path) -> Path:
-    """Writes the figure with the legend of the axes below everything."""
+def _save(figure: Any, axes: Any, out: Path) -> Path:
+    """Writes the figure, with the legend of the axes at the bottom. Returns its path."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, labelcolor=INK, ncols=4, loc="outside lower center")
     return write_figure(figure, out)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from covey.plots.style import short_number
 from covey.run.config_text import differences
 from covey.run.presets import flat
 from covey.run.program import Program
@@ -85,7 +86,8 @@ class Reporter:
         """Returns as much as fits on one line beside the bar and the remaining time."""
         first = self._figures[0] if self._figures else ""
         long = f"{step:,} of {self._total:,} steps  {steps:,.0f} steps/s  {updates:,.0f} updates/s"
-        short = f"{_short(step)}/{_short(self._total)}  {_short(steps)} steps/s  {_short(updates)} updates/s"
+        done, total, acted, learned = (short_number(x, digits=3) for x in (step, self._total, steps, updates))
+        short = f"{done}/{total}  {acted} steps/s  {learned} updates/s"
         shortest = f"{short.removesuffix(' updates/s')} upd/s  {first.removeprefix('return ')}"
         options = ("  ".join((long, *self._figures)), f"{long}  {first}", f"{short}  {first}", shortest)
         return next((text for text in options if len(text) <= self.console.width - 21), shortest)
@@ -102,14 +104,6 @@ class Reporter:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
-
-
-def _short(number: float) -> str:
-    """A number of steps in at most five characters: 950, 12.5k, 3M."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number:.0f}"
 
 
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:

@@ -18,7 +18,7 @@ from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best
 from covey.storage.folder import RunFolder
-from covey.storage.store import not_finite, restore
+from covey.storage.layout import not_finite, unpack_best
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -47,6 +47,11 @@ class PolicyProgram:
     """The agent, if it learns skills."""
     host_evaluator: HostEvaluator | None = None
     """Evaluates on host environments."""
+
+    @property
+    def entry(self) -> agents.Entry:
+        """The algorithm in the registry."""
+        return agents.entry(self.config.algorithm)
 
     @property
     def on_host(self) -> bool:
@@ -133,4 +138,4 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = read_best(folder)
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-    return BestPolicy(program, *restore(program.shapes(), arrays))
+    return BestPolicy(program, *unpack_best(*program.shapes(), arrays))

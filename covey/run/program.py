@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation.evaluate import Episodes
-from covey.hyper.schedule import hyper_at
+from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
@@ -21,7 +21,7 @@ from covey.run.policy import EVALUATION, PolicyProgram, build_policy
 from covey.storage.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop, choose_axis
 from covey.training.host import HostLoop
-from covey.training.member import Population
+from covey.training.member import Population, new_tally
 from covey.training.sharding import SPLIT, place
 from covey.training.trainer import Replay, Trainer, make_trainer
 
@@ -107,6 +107,32 @@ class Program:
         rows = file.rows_for(trainer.replay, trainer.unroll, self.config.env)
         trainer.replay.check(trainer.agent.plan, trainer.unroll, self.warmup_rows, rows)
         return rows
+
+    def restore(self, tree: dict[str, Any], changed: set[str]) -> Population:
+        """Returns the population that a checkpoint holds.
+
+        Args:
+            tree: Its parts, as `covey.storage.layout.unpack` returns them.
+            changed: Names of options that were changed since; hyper-parameters among them take their new values.
+        """
+        trainer = self.loop.trainer
+        members = tree["members"]
+        replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
+
+        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
+
+        hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
+        return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
+
+    def reset_tally(self, population: Population) -> Population:
+        """Returns the population with its sums at zero."""
+        loop = self.loop
+        tally = new_tally(len(loop.trainer.quantities))
+        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (loop.members, *x.shape)), tally)
+        members = population.members._replace(tally=place(fresh, loop.devices, SPLIT))
+        return population._replace(members=members)
 
     def hyper_at(self, hyper: Any, step: int) -> Any:
         """Returns the members' hyper-parameters [p] at a step: scheduled ones follow their schedule."""

@@ -23,7 +23,7 @@ from covey.run.program import replay_of
 from covey.storage import lineage, metrics, replay_file
 from covey.storage.best import read_replay
 from covey.storage.folder import RunFolder
-from covey.storage.shards import REPLAY, WRITTEN
+from covey.storage.layout import REPLAY, WRITTEN
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,8 @@ class Run:
         """
         metric = agents.entry(self.config.algorithm).curve
         title = f"{self.config.algorithm} on {self.config.env}"
-        return plots.plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
+        drawn = plots.curve(metrics.read_run_metrics(self.path, metric), metric, self.path.name)
+        return plots.plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)
 
     def plot_population(self) -> tuple[Path, ...]:
         """Draws a population: its lineage, its hyper-parameters, and its fitness. Returns the files."""

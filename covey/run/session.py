@@ -4,15 +4,12 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from covey import agents
 from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
 from covey.evaluation.stats import mean_interval
 from covey.hyper.names import by_name
-from covey.hyper.schedule import initial_hyper
 from covey.run.console import Reporter
 from covey.run.limits import memory_errors
 from covey.run.program import Program
@@ -20,15 +17,15 @@ from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import RunFolder, disk_errors
-from covey.storage.metrics import Files, finite
-from covey.storage.shards import BEST, REPLAY, read_newest, remove_unused
-from covey.storage.store import KEEP, Store, Writer, not_finite, restore, snapshot
-from covey.training.member import Population, new_tally
-from covey.training.sharding import SPLIT, place
+from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
+from covey.storage.metrics import RunFiles, finite
+from covey.storage.shards import read_newest, remove_unused
+from covey.storage.store import KEEP, Store, Writer
 
 if TYPE_CHECKING:
     from covey.evaluation.evaluate import Episodes
     from covey.population.pbt import Ranking
+    from covey.training.member import Population
 
 CHUNK_SECONDS = 1.0
 """Approximate wall time of a chunk: how often the progress bar moves and signals are answered."""
@@ -50,7 +47,7 @@ class Session:
         self.folder = folder
         self.reporter = reporter
         self.group = program.group
-        self.entry = agents.entry(program.config.algorithm)
+        self.entry = program.policy.entry
         # One more in a job: another process may have written its newest checkpoint already.
         keep = KEEP if program.group.count == 1 else KEEP + 1
         self.states = Store(folder.shard(program.group.index), "step", keep)
@@ -109,7 +106,8 @@ class Session:
             self.bests.remove_after(self.step)
             remove_unused(self.folder, self.group.count)
         pbt = self.program.config.pbt
-        self.files = Files(self.folder, self.reported_members, self.step, info, writes, self.reporter.say, bool(pbt))
+        logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
+        self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
 
@@ -210,11 +208,7 @@ class Session:
             values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
         values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
         self.files.write(self.step, self.wall, values)
-        fresh = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (self.program.loop.members, *x.shape)), new_tally(len(names))
-        )
-        fresh = place(fresh, self.program.loop.devices, SPLIT)
-        self.population = self.population._replace(members=members._replace(tally=fresh))
+        self.population = self.program.reset_tally(self.population)
         return own.fault[:, 0] >= 0
 
     def _hyper(self) -> Any:
@@ -282,8 +276,7 @@ class Session:
         if not (np.isfinite(fitness[top]) and better):
             return
         policies = (self.population.members.agent, self._hyper())
-        arrays = snapshot(self.group.fetch(policies, [self.reported_members[top]]))
-        arrays = {name: np.asarray(x[0]) for name, x in arrays.items()}
+        arrays = pack_best(*self.group.fetch(policies, [self.reported_members[top]]))
         if not not_finite(arrays):
             self.best = Best(float(fitness[top]), self.step, arrays)
 
@@ -322,19 +315,15 @@ class Session:
         population = self.population
         best = self.best
         step = self.step
-        arrays = snapshot((population.members, population.replay.written, population.block))
+        writes = self.group.index == 0
+        arrays = pack(_tree(population), best.arrays if writes else {})
         # Only the agent is checked: an environment may keep an infinity in its state.
-        faulty = not_finite(arrays, "[0].agent")
+        faulty = not_finite(arrays, AGENT)
         require(
             not faulty or self.tuning is not None,
             f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
             f"training diverged. {self._kept()} Lower the learning rates or `hyper.reward_scale`.",
         )
-        filled = min(self._rows(), population.replay.data.shape[1])
-        arrays[REPLAY] = np.array(np.asarray(population.replay.data)[:, :filled])
-        writes = self.group.index == 0
-        if writes:
-            arrays |= {BEST + name: x for name, x in best.arrays.items()}
         info = {
             "step": step,
             "wall": self.wall,
@@ -353,27 +342,16 @@ class Session:
         self.writer.start(write, since, arrays[REPLAY].nbytes)
         self.saved_block = self.block
 
-    def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> Population:
-        template = self.program.loop.template()
+    def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> "Population":
+        """Returns the population of a checkpoint, and takes its best policy."""
         if info["best"]:
-            best = {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
-            self.best = Best(**info["best"], arrays=best)
-        arrays = {name: x for name, x in arrays.items() if not name.startswith(BEST)}
-        require(REPLAY in arrays, f"The checkpoint of step {info['step']:,} holds no replay.")
-        faulty = not_finite(arrays, "[0].agent") if self.program.config.pbt is None else []
+            self.best = Best(**info["best"], arrays=best_arrays(arrays))
+        faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
         require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
-        stored = arrays.pop(REPLAY)
-        shape = template.replay.data.shape
-        fits = stored.shape[0] == shape[0] and stored.shape[2:] == shape[2:] and stored.shape[1] <= shape[1]
-        require(fits, f"The replay in the checkpoint of step {info['step']:,} is of another program.")
-        members, written, block = restore((template.members, template.replay.written, template.block), arrays)
-        replay = self.program.loop.trainer.replay.restore(stored, written)
-        changed = self.folder.changed_since(info["step"])
+        found = unpack(_tree(self.program.loop.template()), arrays)
+        return self.program.restore(found, self.folder.changed_since(info["step"]))
 
-        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
 
-        hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(self.program.loop.trainer.schedules))
-        restored = Population(members._replace(hyper=hyper), replay, block)
-        return self.program.loop.place(restored)
+def _tree(population: "Population") -> dict[str, Any]:
+    """Returns a population as `covey.storage.layout` names its parts."""
+    return {"members": population.members, "replay": population.replay._asdict(), "block": population.block}

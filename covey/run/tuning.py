@@ -7,7 +7,7 @@ import numpy as np
 from covey.population.exchange import exchange, rank
 from covey.population.pbt import PBT, Ranking, Successor
 from covey.run.program import Program
-from covey.storage.metrics import Files, finite
+from covey.storage.metrics import RunFiles, finite
 from covey.training.member import Population
 
 
@@ -17,7 +17,7 @@ class Tuning:
 
     program: Program
     pbt: PBT
-    files: Files
+    files: RunFiles
     last_exchange: str = field(default="", init=False)
     """The last exchange in a few words, for the progress line."""
 

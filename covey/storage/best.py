@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.storage.atomic import UnreadableError
 from covey.storage.checkpoint import require_fields
+from covey.storage.disk import UnreadableError
 from covey.storage.folder import RunFolder
-from covey.storage.shards import BEST, REPLAY, WRITTEN
+from covey.storage.layout import REPLAY, WRITTEN, best_arrays
 from covey.storage.store import Store
 
 
@@ -34,7 +34,7 @@ def read_best(folder: RunFolder) -> dict[str, np.ndarray]:
         arrays, info = states.read_newest(warn, set_aside=False)
     require_fields(info, "best")
     require(bool(info["best"]), f"No evaluation of {folder.path} was finite, so it has no best policy.")
-    return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
+    return best_arrays(arrays)
 
 
 def read_replay(folder: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -1,123 +1,124 @@
-"""Where numbers go: a line of JSON each, and TensorBoard."""
+"""The numbers that a run logs: `metrics.jsonl`, which is always written, and other sinks such as TensorBoard."""
 
 import os
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from covey.storage.atomic import DamagedError, close, create, is_there, make_folder, remove, write_all
+from covey.errors import CoveyError, require, unknown
+from covey.storage.disk import DamagedError, remove
+from covey.storage.extent import EMPTY
 from covey.storage.folder import RunFolder
-from covey.storage.history import FINISHED, RECOVERED, places_of, read_history, record
-from covey.storage.jsonl import START, Jsonl, Row
+from covey.storage.history import FINISHED, RECOVERED, extents_of, read_history, record
+from covey.storage.jsonl import Jsonl, Row
+
+Metrics = dict[str, dict[str, list[float]]]
+"""Every logged number: name -> columns `step`, `wall`, `member` and `value`."""
 
 
 class Sink(Protocol):
+    """A destination of the logged numbers, such as an experiment tracker. `register_sink` adds one.
+
+    A sink is opened when training starts or resumes, and closed when it ends. An exception that it raises ends the
+    training, so a sink that needs a network should handle its failures itself.
+
+    Example:
+        >>> class Printer:
+        ...     def write(self, step, wall, values):
+        ...         print(step, {name: float(value.mean()) for name, value in values.items()})
+        ...
+        ...     def close(self):
+        ...         pass
+    """
+
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
-        """Takes named values [P] at an environment step, `wall` seconds into the run."""
+        """Writes numbers.
+
+        Args:
+            step: The environment step.
+            wall: Seconds of training so far, with those before the run was resumed.
+            values: Arrays [P] by name, such as `eval/return`: a number of each member.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Writes what is buffered, and ends."""
+        ...
+
+
+SinkFactory = Callable[[RunFolder, range, int], Sink]
+
+
+def _tensorboard(folder: RunFolder, members: range, step: int) -> Sink:
+    from covey.storage.tensorboard import TensorBoard
+
+    return TensorBoard(folder.tensorboard, members, step)
+
+
+SINKS: dict[str, SinkFactory] = {"tensorboard": _tensorboard}
+
+
+def register_sink(name: str, factory: SinkFactory) -> None:
+    """Adds a destination of the logged numbers. Every run that this process trains from now on writes to it.
+
+    A plugin calls this when it is imported (`--plugin MODULE`).
+
+    Args:
+        name: Its name. A sink that has this name is replaced.
+        factory: Called as `factory(folder, members, step)` when training starts or resumes, in the process that logs:
+            the run folder, the indices of the members, and the step from which the run resumes (0 if it is new).
+            Numbers of later steps that the sink already has are written again. With `engine="ray"` each island has
+            its own sink, folder and members.
+
+    Example:
+        >>> covey.register_sink("printer", lambda folder, members, step: Printer())
+    """
+    SINKS[name] = factory
 
 
 def finite(value: Any) -> float | None:
-    """A number for JSON, which has no NaN and no infinity."""
+    """Returns a number for JSON, which has no NaN and no infinity: None in their place."""
     return float(value) if np.isfinite(value) else None
 
 
 class MetricsFile:
-    """`metrics.jsonl`: step, wall seconds, member, name, value. A value that is not finite is written as null."""
+    """The sink of `metrics.jsonl`: a row of step, wall, member, name and value for each number.
+
+    Args:
+        rows: The open file.
+        first: The index of the first member.
+    """
 
     def __init__(self, rows: Jsonl, first: int = 0) -> None:
-        """`first` is the number of the first member."""
-        self.rows, self.first = rows, first
+        self.rows = rows
+        self.first = first
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
-        for name, of_members in values.items():
-            for member, value in enumerate(np.asarray(of_members, np.float64), self.first):
+        """Writes a row for each member and name; a value that is not finite becomes null."""
+        for name, column in values.items():
+            for member, value in enumerate(np.asarray(column, np.float64), self.first):
                 self.rows.row(step=step, wall=round(wall, 3), member=member, name=name, value=finite(value))
         self.rows.flush()
 
     def close(self) -> None:
+        """Closes the file."""
         self.rows.close()
 
 
-class _Events:
-    """One event file. TensorBoard's own writer follows links, and fails in a thread that prints its traceback."""
+class RunFiles:
+    """The files that grow while a run trains: metrics, episodes, lineage, and the files of sinks.
 
-    def __init__(self, folder: Path) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        make_folder(folder)
-        stem = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        number = 0
-        while is_there(folder / f"{stem}.{number}"):
-            number += 1
-        self._handle = create(folder / f"{stem}.{number}")
-        self._records = RecordWriter(self)
-        self.add(Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    def add(self, event: Any) -> None:
-        self._records.write(event.SerializeToString())
-
-    def write(self, data: bytes) -> None:
-        """What RecordWriter calls."""
-        write_all(self._handle, data)
-
-    def close(self) -> None:
-        close(self._handle)
-
-
-class TensorBoard:
-    """Event files, one folder per member where there are several."""
-
-    def __init__(self, folder: Path, members: range, from_step: int) -> None:
-        """Tells readers to forget events after `from_step`, or all if it is 0: a resumed run writes them again."""
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
-
-        make_folder(folder)
-        names = [folder] if len(members) == 1 else [folder / f"member-{i}" for i in members]
-        self.writers = [_Events(name) for name in names]
-        log = SessionLog(status=SessionLog.START)
-        for writer in self.writers:
-            writer.add(Event(wall_time=time.time(), step=from_step and from_step + 1, session_log=log))
-
-    def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-
-        now = time.time()
-        bins = {name: name.partition("[")[0] for name in values if name.endswith("]")}
-        for member, writer in enumerate(self.writers):
-            of = {name: float(value[member]) for name, value in values.items()}
-            tags = [Summary.Value(tag=name, simple_value=value) for name, value in of.items() if name not in bins]
-            for histogram in dict.fromkeys(bins.values()):
-                shares = [of[name] for name, of_which in bins.items() if of_which == histogram]
-                tags.append(Summary.Value(tag=histogram, histo=_histogram(shares)))
-            writer.add(Event(wall_time=now, step=step, summary=Summary(value=tags)))
-
-    def close(self) -> None:
-        for writer in self.writers:
-            writer.close()
-
-
-def _histogram(shares: list[float]) -> Any:
-    """The shares of equal bins of [0, 1], as TensorBoard draws them."""
-    from tensorboard.compat.proto.summary_pb2 import HistogramProto  # pyright: ignore[reportAttributeAccessIssue]
-
-    limits = [(i + 1) / len(shares) for i in range(len(shares))]
-    return HistogramProto(min=0.0, max=1.0, num=sum(shares), bucket_limit=limits, bucket=shares)
-
-
-class Files:
-    """Metrics, episodes, lineage and TensorBoard's events, open at the places where a checkpoint left them.
-
-    `members` are the numbers of those they tell of. Of the processes of a job one writes; for the others (`writes`
-    false) all this does nothing.
+    Args:
+        folder: The run folder.
+        members: The indices of the members that are logged here.
+        step: The step of the checkpoint from which the run resumes; 0 if it is new.
+        info: The info of that checkpoint, or empty. The files are cut where it says.
+        writes: Only one process of a job writes; with False, every method does nothing.
+        lineage: Whether the run has a lineage.
+        report: Called with a sentence about a damaged file.
+        sinks: Names of registered sinks; None for all.
     """
 
     def __init__(
@@ -126,54 +127,61 @@ class Files:
         members: range,
         step: int,
         info: Mapping[str, Any],
-        writes: bool,
-        say: Callable[[str], None] = print,
+        *,
+        writes: bool = True,
         lineage: bool = False,
+        report: Callable[[str], None] = print,
+        sinks: Sequence[str] | None = None,
     ) -> None:
-        """`info` is that of the checkpoint of a step, or empty. `say` is told of files that are damaged."""
         self.rows: dict[str, Jsonl] = {}
         self.sinks: list[Sink] = []
         if not writes:
             return
+        names = list(SINKS) if sinks is None else list(sinks)
+        for name in names:
+            if name not in SINKS:
+                raise unknown("sink", name, SINKS)
         self._finished = folder.path / FINISHED
         remove(self._finished)
-        places = places_of(folder.path, info)
-
-        def opened(path: Path) -> Jsonl:
-            return Jsonl(path, places.get(path.stem, START), say, step)
-
-        self.rows = {"metrics": opened(folder.metrics), "episodes": opened(folder.episodes)}
-        if lineage:
-            self.rows["lineage"] = opened(folder.lineage)
+        known = extents_of(folder.path, info)
+        paths = [folder.metrics, folder.episodes, *([folder.lineage] if lineage else [])]
+        self.rows = {path.stem: Jsonl(path, known.get(path.stem, EMPTY), report, step) for path in paths}
         if any(rows.recovered for rows in self.rows.values()):
-            record(folder.path / RECOVERED, step, {name: rows.place for name, rows in self.rows.items()})
-        metrics = MetricsFile(self.rows["metrics"], members.start)
-        self.sinks = [metrics, TensorBoard(folder.tensorboard, members, step)]
+            record(folder.path / RECOVERED, step, {name: rows.extent for name, rows in self.rows.items()})
+        self.sinks.append(MetricsFile(self.rows["metrics"], members.start))
+        try:
+            for name in names:
+                self.sinks.append(SINKS[name](folder, members, step))
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
-        """Named values [P] at an environment step, `wall` seconds into the run."""
+        """Writes numbers to all sinks (see `Sink.write`)."""
         for sink in self.sinks:
             sink.write(step, wall, values)
 
     def row(self, file: str, **values: Any) -> None:
-        """A line of `episodes` or `lineage`."""
+        """Appends a row to `episodes` or `lineage`."""
         if file in self.rows:
             self.rows[file].row(**values)
 
     def flush(self) -> None:
+        """Writes buffered rows to the files."""
         for rows in self.rows.values():
             rows.flush()
 
     def sync(self) -> dict[str, Any]:
-        """Brings everything to the disk; returns the places, which a checkpoint may then rely on."""
+        """Flushes everything to the disk. Returns the extents, as JSON, on which a checkpoint may then rely."""
         return {name: rows.sync().as_json() for name, rows in self.rows.items()}
 
     def finish(self, step: int) -> None:
-        """Records how long the files are at the end of a run, whose last rows follow the checkpoint of a step."""
+        """Records the extents of a finished run, whose last rows follow its last checkpoint, that of `step`."""
         if self.rows:
             record(self._finished, step, {name: rows.sync() for name, rows in self.rows.items()})
 
     def close(self) -> None:
+        """Closes all files and sinks."""
         for sink in self.sinks:
             sink.close()
         for rows in self.rows.values():
@@ -181,23 +189,56 @@ class Files:
 
 
 COLUMNS = ("step", "wall", "member", "value")
+NUMBERS = (int, float, type(None))
 
 
-def read_metrics(path: Path) -> dict[str, dict[str, list[float]]]:
-    """`metrics.jsonl` as columns: name -> step, wall, member, value. A last line cut short by a kill is left out."""
+def read_metrics(path: Path) -> Metrics:
+    """Reads `metrics.jsonl`. An incomplete last line, which a kill may leave, is skipped.
 
-    def columns(rows: Iterator[Row]) -> dict[str, dict[str, list[float]]]:
-        found: dict[str, dict[str, list[float]]] = {}
+    Args:
+        path: The file, in a run folder.
+
+    Returns:
+        Columns by metric: `step`, `wall`, `member` and `value`, one entry for each row.
+
+    Raises:
+        CoveyError: The file does not exist or is damaged.
+
+    Example:
+        >>> read_metrics(Path("runs/pendulum-sac-0/metrics.jsonl"))["eval/return"]["value"][-1]
+        -148.2
+    """
+
+    def columns(rows: Iterator[Row]) -> Metrics:
+        found: Metrics = {}
         for number, values, line in rows:
-            name, numbers = values.get("name"), [values.get(column, "") for column in COLUMNS]
+            name = values.get("name")
+            numbers = [values.get(column, "") for column in COLUMNS]
             if not isinstance(name, str) or not all(type(x) in NUMBERS for x in numbers):
-                raise DamagedError(f"{path} is damaged: line {number}, {line[:80]!r}, is no row of metrics.")
-            of = found.setdefault(name, {column: [] for column in COLUMNS})
+                raise DamagedError(f"{path} is damaged: line {number}, {line[:80]!r}, is not a row of metrics.")
+            own = found.setdefault(name, {column: [] for column in COLUMNS})
             for column, x in zip(COLUMNS, numbers, strict=True):
-                of[column].append(float("nan") if x is None else x)
+                own[column].append(float("nan") if x is None else x)
         return found
 
     return read_history(path, columns)
 
 
-NUMBERS = (int, float, type(None))
+def read_run_metrics(folder: Path, metric: str) -> Metrics:
+    """Reads the metrics of a run that must have logged `metric`.
+
+    Args:
+        folder: The run folder.
+        metric: The name of a metric, such as `eval/return`.
+
+    Raises:
+        CoveyError: There is no such run or no such metric, or the file is damaged.
+    """
+    name = str(folder)[:500]
+    require(folder.is_dir(), f"There is no run folder {name}.")
+    path = folder / "metrics.jsonl"
+    metrics = read_metrics(path) if os.path.lexists(path) or os.path.isdir(folder / "checkpoints") else {}
+    if metric not in metrics:
+        known = f"It has: {', '.join(sorted(metrics))}." if metrics else "Has it been trained?"
+        raise CoveyError(f"{name} has no metric {metric!r}. {known}")
+    return metrics

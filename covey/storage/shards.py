@@ -1,7 +1,7 @@
-"""The checkpoints of a run that one or several processes have saved, for as many to resume it, or another number.
+"""The checkpoints of a job of several processes, which another number of processes may resume.
 
-Process 0 saves its members in `checkpoints`, process I in `checkpoints/process-I`, all at the same steps. The
-`info.json` of process 0 says how many they were; each has as many members.
+Process 0 saves its members in `checkpoints`, process I in `checkpoints/process-I`, all at the same steps and each with
+the same number of members. The `info.json` of process 0 holds the number of processes.
 """
 
 from contextlib import suppress
@@ -10,14 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from covey.errors import require
-from covey.storage.atomic import reading, unreadable
+from covey.storage.checkpoint import Checkpoint
+from covey.storage.disk import reading, unreadable
 from covey.storage.folder import RunFolder
-from covey.storage.store import Say, Store
-from covey.storage.tensors import read_header, read_leading
-
-BEST, REPLAY, WRITTEN, MEMBERS = "best", "replay", "[1]", "[0]"
-"""Names in a checkpoint, or how they begin."""
-Arrays = dict[str, np.ndarray]
+from covey.storage.layout import BEST, Arrays, is_per_member
+from covey.storage.store import Report, Store
+from covey.storage.tensors import read_array, read_header, read_rows
 
 
 class Group(Protocol):
@@ -35,29 +33,38 @@ class Group(Protocol):
 
 
 class Saved(NamedTuple):
-    """A checkpoint that every process has: its step, and how many processes wrote it."""
+    """A checkpoint that every process has: its step, and the number of processes that wrote it."""
 
     step: int
     processes: int
 
 
-def read_newest(folder: RunFolder, group: Group, size: int, say: Say) -> tuple[Arrays, dict[str, Any]] | None:
-    """The `size` members of this process in the newest checkpoint that is whole; None before the first.
+def read_newest(folder: RunFolder, group: Group, members: int, report: Report) -> Checkpoint | None:
+    """Reads this process's part of the newest checkpoint of which every part is intact.
 
-    All processes must call it. Damaged checkpoints are named and set aside.
+    Collective: all processes must call it. Damaged checkpoints are renamed.
+
+    Args:
+        folder: The run folder.
+        group: The processes that resume the run.
+        members: The members of this process, the same number in each.
+        report: Called with a sentence about each damaged checkpoint.
+
+    Returns:
+        Arrays and info, or None if there is no checkpoint yet.
     """
     first = _store(folder, 0)
-    if group.count == 1 and not any(folder.checkpoints.glob("process-*")):  # one pass over the bytes is enough
+    if group.count == 1 and not any(folder.checkpoints.glob("process-*")):  # verifies and reads in one pass
         damaged = any(folder.checkpoints.glob("step_*.damaged"))
-        return first.read_newest(say) if first.steps() or damaged else None
+        return first.read_newest(report) if first.steps() or damaged else None
     steps = first.steps() if group.index == 0 else []
     while True:
-        saved = Saved(*map(int, group.gather(np.array([_next_intact(first, steps, say)]))[0]))
+        saved = Saved(*map(int, group.gather(np.array([_pop_intact(first, steps, report)]))[0]))
         if saved.processes == 0:
             break
         mine = [k for k in range(1, saved.processes) if k % group.count == group.index]
-        if not group.any_process(not all(_store(folder, k).is_intact(saved.step, say) for k in mine)):
-            return _read(folder, saved, group, size)
+        if not group.any_process(not all(_store(folder, k).is_intact(saved.step, report) for k in mine)):
+            return _read_part(folder, saved, group, members)
     require(
         not any(folder.checkpoints.glob("**/step_*.damaged")),
         f"{folder.checkpoints} holds no intact checkpoint (step), so there is nothing to resume from. "
@@ -67,7 +74,7 @@ def read_newest(folder: RunFolder, group: Group, size: int, say: Say) -> tuple[A
 
 
 def remove_unused(folder: RunFolder, count: int) -> None:
-    """Removes what processes beyond `count` once saved, as soon as no checkpoint of process 0 needs it any more."""
+    """Removes the checkpoints of processes beyond `count`, unless one of process 0 still needs them."""
     for path in folder.checkpoints.glob("process-*"):
         number = path.name.removeprefix("process-")
         if number.isdigit() and int(number) >= count:
@@ -80,60 +87,63 @@ def _store(folder: RunFolder, process: int) -> Store:
     return Store(folder.shard(process), "step")
 
 
-def _next_intact(first: Store, steps: list[int], say: Say) -> Saved:
-    """The newest of the steps, which it takes from the list, of which process 0's part is intact."""
+def _pop_intact(first: Store, steps: list[int], report: Report) -> Saved:
+    """Removes steps from the end of the list up to one whose part of process 0 is intact, and returns that."""
     while steps:
         step = steps.pop()
-        if first.is_intact(step, say):
+        if first.is_intact(step, report):
             return Saved(step, first.info(step).get("processes", 1))
     return Saved(-1, 0)
 
 
-def _read(folder: RunFolder, saved: Saved, group: Group, size: int) -> tuple[Arrays, dict[str, Any]]:
+def _read_part(folder: RunFolder, saved: Saved, group: Group, members: int) -> Checkpoint:
+    """Reads the members of this process, from the files of all processes that hold some of them."""
     if saved.processes == group.count:
         return _store(folder, group.index).read(saved.step)
-    members = size * group.count
+    total = members * group.count
     require(
-        members % saved.processes == 0, f"The run was saved by {saved.processes} processes, not with {members} members."
+        total % saved.processes == 0, f"The run was saved by {saved.processes} processes, not with {total} members."
     )
-    own = range(group.index * size, (group.index + 1) * size)
+    own = range(group.index * members, (group.index + 1) * members)
     found: Arrays = {}
     for process in range(saved.processes):
-        part = _overlap(own, process, members // saved.processes)
+        part = _overlap(own, process, total // saved.processes)
         if part:
-            _add_rows(found, _store(folder, process), saved.step, part, size)
+            _add_rows(found, _store(folder, process), saved.step, part, members)
     if group.index > 0:
         found = {name: x for name, x in found.items() if not name.startswith(BEST)}
     return found, _store(folder, 0).info(saved.step)
 
 
 class Part(NamedTuple):
-    """Rows `start` to `stop` of a process's members, which are those from `at` on of another division."""
+    """Rows `start` to `stop` of the arrays of one process, which are the rows from `target` on of another."""
 
     start: int
     stop: int
-    at: int
+    target: int
 
 
 def _overlap(own: range, process: int, each: int) -> Part | None:
-    start, stop = max(own.start, process * each), min(own.stop, (process + 1) * each)
+    """Returns the rows of a process, with `each` members, that are members of `own`."""
+    start = max(own.start, process * each)
+    stop = min(own.stop, (process + 1) * each)
     return Part(start - process * each, stop - process * each, start - own.start) if start < stop else None
 
 
-def _add_rows(found: Arrays, store: Store, step: int, part: Part, size: int) -> None:
-    """Reads a part of the members' arrays [size, ...], row by row from the file: the whole may not fit into memory."""
+def _add_rows(found: Arrays, store: Store, step: int, part: Part, members: int) -> None:
+    """Reads a part of the arrays [members, ...]. Reads only these rows: the whole file may not fit into memory."""
     path = store.arrays_file(step)
     try:
         with reading(path) as handle:
             for name, tensor in read_header(handle).tensors.items():
-                if not name.startswith((MEMBERS, REPLAY)):
-                    found[name] = read_leading(handle, tensor)
+                if not is_per_member(name):
+                    found[name] = read_array(handle, tensor)
                     continue
-                rows = read_leading(handle, tensor, part.start, part.stop)
-                if len(rows) == size:
+                rows = read_rows(handle, tensor, part.start, part.stop)
+                if len(rows) == members:
                     found[name] = rows
                 else:
-                    found.setdefault(name, np.empty((size, *rows.shape[1:]), rows.dtype))
-                    found[name][part.at : part.at + len(rows)] = rows
+                    found.setdefault(name, np.empty((members, *rows.shape[1:]), rows.dtype))
+                    found[name][part.target : part.target + len(rows)] = rows
     except OSError as error:
         raise unreadable(path, error) from error

@@ -1,9 +1,4 @@
-"""Checkpoints: whole or absent, verified when read, written beside the training, and never code.
-
-A checkpoint is a folder with `arrays.safetensors` (raw numbers and a JSON header), `info.json` (counters, and how long
-the run's other files were at that moment) and `manifest.json` (the SHA-256 of the two). It is written under a
-temporary name and renamed when it is complete.
-"""
+"""The checkpoints of a run: complete or absent, verified when read, and written while the training continues."""
 
 import errno
 import re
@@ -14,113 +9,145 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.storage import checkpoint
-from covey.storage.atomic import PARTIAL, DamagedError, is_there, names_in, remove, rename, sync_folder, unreadable
+from covey.storage import checkpoint, disk
 from covey.storage.checkpoint import Checkpoint
+from covey.storage.disk import PARTIAL, DamagedError, unreadable
 
 KEEP = 2
+"""Checkpoints that are kept of each kind."""
 DAMAGED = ".damaged"
+"""The ending of a checkpoint that was found to be damaged."""
 ATTEMPTS = 100
-"""How often a reader begins anew where a trainer replaces the checkpoints that it reads."""
-Say = Callable[[str], None]
-
-
-def snapshot(tree: Any) -> dict[str, np.ndarray]:
-    """A host copy of every array, by its path. A copy, because the next program reuses the buffers."""
-    leaves, _ = jax.tree.flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.array(_raw(leaf)) for path, leaf in leaves}
-
-
-def restore(template: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """The arrays in the shape of a template of ShapeDtypeStructs; an error where they don't fit it."""
-    leaves, structure = jax.tree.flatten_with_path(template)
-    names = [jax.tree_util.keystr(path) for path, _ in leaves]
-    wrong = sorted(set(names) ^ set(arrays))
-    require(not wrong, f"The checkpoint is of another program: it differs in {', '.join(wrong[:3])}.")
-    return jax.tree.unflatten(
-        structure, [_typed(n, leaf, arrays[n]) for n, (_, leaf) in zip(names, leaves, strict=True)]
-    )
-
-
-def _raw(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
-def _typed(name: str, like: Any, array: np.ndarray) -> Any:
-    is_key = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-    like = jax.eval_shape(jax.random.key_data, like) if is_key else like
-    fits = array.shape == like.shape and array.dtype == like.dtype
-    require(fits, f"The checkpoint is of another program: {name} is {array.dtype}{list(array.shape)} in it, "
-            f"and should be {like.dtype}{list(like.shape)}.")  # fmt: skip
-    return jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array)
-
-
-def not_finite(arrays: dict[str, np.ndarray], prefix: str = "") -> list[str]:
-    """The names of the arrays that hold NaN or an infinity, of those whose names begin so."""
-    chosen = {name: x for name, x in arrays.items() if name.startswith(prefix)}
-    return [n for n, x in chosen.items() if jnp.issubdtype(x.dtype, jnp.inexact) and not np.isfinite(x).all()]
+"""How often a reader starts again because a trainer replaces the checkpoints meanwhile."""
+Report = Callable[[str], None]
+"""Called with a sentence about a damaged file."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The checkpoints of one kind in a folder: PREFIX_STEP, newest last."""
+    """The checkpoints of one kind in a folder, each in a folder KIND_STEP.
+
+    Args:
+        folder: The folder; created by the first `write`.
+        kind: `"step"` for checkpoints of the training, `"best"` for the best policy.
+        keep: How many of the newest are kept.
+
+    Example:
+        >>> store = Store(Path("runs/pendulum-sac-0/checkpoints"), "step")
+        >>> arrays, info = store.read_newest(print, set_aside=False)
+        >>> info["step"], arrays["members/agent/actor/head/Dense_0/bias"].shape
+    """
 
     folder: Path
-    prefix: str
+    kind: str
     keep: int = KEEP
 
     def write(self, step: int, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> None:
-        """Adds a checkpoint and removes those that are no longer kept. Blocks."""
+        """Adds a checkpoint and removes the oldest ones. Returns when it is on the disk.
+
+        Args:
+            step: The environment step. If there is a checkpoint of it, nothing is written.
+            arrays: Arrays by name (see `covey.storage.layout`).
+            info: JSON values (see `covey.storage.checkpoint.INFO_FIELDS`).
+        """
         final = self._path(step)
-        if is_there(final):
+        if disk.exists(final):
             return
         checkpoint.write(final, arrays, info)
         for old in self.steps()[: -self.keep]:
             self._remove(old)
 
     def steps(self) -> list[int]:
-        """The steps of the complete checkpoints, in order."""
-        pattern = re.compile(rf"{self.prefix}_([0-9]{{10}}|[1-9][0-9]{{10,17}})")
+        """Returns the steps of the complete checkpoints, in ascending order."""
+        pattern = re.compile(rf"{self.kind}_([0-9]{{10}}|[1-9][0-9]{{10,17}})")
         try:
-            found = [pattern.fullmatch(name) for name in names_in(self.folder)]
+            found = [pattern.fullmatch(name) for name in disk.list_folder(self.folder)]
         except OSError as error:
             raise unreadable(self.folder, error) from error
         return sorted(int(match[1]) for match in found if match)
 
-    def read_newest(self, say: Callable[[str], None], set_aside: bool = True) -> Checkpoint:
-        """The newest checkpoint that is intact. A damaged one is named, set aside, and the one before is read.
+    def read_newest(self, report: Report, set_aside: bool = True) -> Checkpoint:
+        """Reads the newest checkpoint that is intact.
 
-        Only the process that trains may set aside. For another, a checkpoint that was just replaced is no fault: it
-        looks again. One that can't be read is an error, because it may be intact.
+        Args:
+            report: Called with a sentence about each damaged checkpoint.
+            set_aside: Renames damaged checkpoints to `*.damaged`. Only the process that trains may do that.
+
+        Returns:
+            Arrays by name, and the values of `info.json`.
+
+        Raises:
+            UnreadableError: The newest can't be read. It may be intact, so no older one is read instead.
+            CoveyError: None is intact, or the newest has another format.
         """
 
-        def tell(step: int, fault: str) -> None:
-            aside = self._set_aside(self._path(step)) if set_aside else ""
-            say(f"Checkpoint {self._path(step)} is damaged ({fault}).{aside}")
+        def report_damage(step: int, fault: str) -> None:
+            renamed = self._set_aside(self._path(step)) if set_aside else ""
+            report(f"Checkpoint {self._path(step)} is damaged ({fault}).{renamed}")
 
-        found = self._newest(checkpoint.load, tell)
+        found = self._load_newest(checkpoint.load, report_damage)
         if found is not None:
             return found
         raise CoveyError(
-            f"{self.folder} holds no intact checkpoint ({self.prefix}), so there is nothing to resume from. "
+            f"{self.folder} holds no intact checkpoint ({self.kind}), so there is nothing to resume from. "
             "Start the run again, or restore the folder from a copy."
         )
 
     def newest_info(self) -> dict[str, Any] | None:
-        """What the newest checkpoint whose `info.json` is intact says, without reading its arrays; None before one."""
-        return self._newest(checkpoint.load_info, lambda step, fault: None)
+        """Reads the newest intact `info.json`, without the arrays. Returns None if there is no checkpoint."""
+        return self._load_newest(checkpoint.load_info, lambda step, fault: None)
 
-    def _newest(self, load: Callable[[Path], Any], damaged: Callable[[int, str], None]) -> Any:
-        """What `load` returns for the newest checkpoint that is not damaged; None if there is none."""
+    def read(self, step: int) -> Checkpoint:
+        """Reads the checkpoint of a step. Raises a CoveyError if it is not intact."""
+        found = self._load(step, checkpoint.load)
+        require(isinstance(found, tuple), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        return found
+
+    def info(self, step: int) -> dict[str, Any]:
+        """Reads `info.json` of the checkpoint of a step. Raises a CoveyError if it is not intact."""
+        found = self._load(step, checkpoint.load_info)
+        require(isinstance(found, dict), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        return found
+
+    def is_intact(self, step: int, report: Report) -> bool:
+        """Verifies the checkpoint of a step. A damaged one is reported and renamed."""
+
+        def verify(path: Path) -> bool:
+            checkpoint.verify(path)
+            return True
+
+        found = self._load(step, verify)
+        if isinstance(found, str):
+            report(f"Checkpoint {self._path(step)} is damaged ({found}).{self._set_aside(self._path(step))}")
+        return found is True
+
+    def arrays_file(self, step: int) -> Path:
+        """Returns the path of the arrays of a step."""
+        return self._path(step) / checkpoint.ARRAYS
+
+    def keep_only(self, steps: list[int]) -> None:
+        """Removes the checkpoints of all other steps, and incomplete ones."""
+        for step in set(self.steps()) - set(steps):
+            self._remove(step)
+        self.remove_after(max(steps, default=-1))
+
+    def remove_after(self, step: int) -> None:
+        """Removes the checkpoints of later steps, and incomplete ones."""
+        for late in [s for s in self.steps() if s > step]:
+            self._remove(late)
+        for name in disk.list_folder(self.folder):
+            if name.startswith(f"{self.kind}_") and name.endswith(PARTIAL):
+                disk.remove(self.folder / name)
+
+    def _load_newest(self, load: Callable[[Path], Any], damaged: Callable[[int, str], None]) -> Any:
+        """Returns the result of `load` for the newest checkpoint that is not damaged; None if there is none."""
         for _ in range(ATTEMPTS):
             for step in reversed(self.steps()):
-                found = self._tried(step, load)
-                if found is None:  # replaced meanwhile
+                found = self._load(step, load)
+                if found is None:  # a trainer has replaced it: list the steps again
                     break
                 if not isinstance(found, str):
                     return found
@@ -129,8 +156,8 @@ class Store:
                 return None
         return None
 
-    def _tried(self, step: int, load: Callable[[Path], Any]) -> Any:
-        """What `load` returns, a text that says what is damaged, or None where the checkpoint is gone meanwhile."""
+    def _load(self, step: int, load: Callable[[Path], Any]) -> Any:
+        """Returns the result of `load`, a text that says what is damaged, or None if the checkpoint is gone."""
         path = self._path(step)
         try:
             return load(path)
@@ -143,94 +170,73 @@ class Store:
 
     def _is_gone(self, path: Path) -> bool:
         try:
-            return not is_there(path)
+            return not disk.exists(path)
         except OSError as error:
             raise unreadable(path, error) from error
 
-    def arrays_file(self, step: int) -> Path:
-        return self._path(step) / checkpoint.ARRAYS
-
-    def info(self, step: int) -> dict[str, Any]:
-        """What a checkpoint says beside its arrays; an error where it is not intact."""
-        found = self._tried(step, checkpoint.load_info)
-        require(isinstance(found, dict), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
-        return found
-
-    def keep_only(self, steps: list[int]) -> None:
-        """Removes the checkpoints of all other steps, and what an interrupted write left."""
-        for step in set(self.steps()) - set(steps):
-            self._remove(step)
-        self.remove_after(max(steps, default=-1))
-
-    def is_intact(self, step: int, say: Callable[[str], None]) -> bool:
-        """Whether there is a checkpoint of a step, and it is intact; a damaged one is named and set aside."""
-        fault = self._tried(step, checkpoint.verify)
-        if fault:
-            say(f"Checkpoint {self._path(step)} is damaged ({fault}).{self._set_aside(self._path(step))}")
-        return fault == ""
-
-    def read(self, step: int) -> Checkpoint:
-        """The checkpoint of a step; an error where it is not intact."""
-        found = self._tried(step, checkpoint.load)
-        require(isinstance(found, tuple), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
-        return found
-
     def _set_aside(self, path: Path) -> str:
-        aside = path.with_name(path.name + DAMAGED)
-        remove(aside)
-        rename(path, aside)
-        sync_folder(self.folder)
-        return f" Set aside as {aside.name}; going back to the one before."
-
-    def remove_after(self, step: int) -> None:
-        """Removes checkpoints later than a step and what an interrupted write left."""
-        for late in [s for s in self.steps() if s > step]:
-            self._remove(late)
-        for name in names_in(self.folder):
-            if name.startswith(f"{self.prefix}_") and name.endswith(PARTIAL):
-                remove(self.folder / name)
+        """Renames a damaged checkpoint. Returns a sentence about it."""
+        renamed = path.with_name(path.name + DAMAGED)
+        disk.remove(renamed)
+        disk.rename(path, renamed)
+        disk.sync_folder(self.folder)
+        return f" It was renamed to {renamed.name}; the one before it is used."
 
     def _remove(self, step: int) -> None:
-        """Takes its name away first: a removal cut short leaves no checkpoint that looks damaged."""
-        gone = self._path(step).with_name(self._path(step).name + PARTIAL)
-        remove(gone)
-        rename(self._path(step), gone)
-        remove(gone)
+        """Removes a checkpoint. Renames it first, so that an interrupted removal leaves none that looks damaged."""
+        gone = disk.partial_path(self._path(step))
+        disk.remove(gone)
+        disk.rename(self._path(step), gone)
+        disk.remove(gone)
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"{self.prefix}_{step:010d}"
+        return self.folder / f"{self.kind}_{step:010d}"
 
 
 class Writer:
-    """Writes one checkpoint at a time in a thread of its own, and keeps account of what it costs.
+    """Writes one checkpoint at a time in a thread, and limits what checkpoints cost.
 
-    The cost counted is the whole time from snapshot to rename, as if the training stood still meanwhile: on a busy
-    machine the writing takes its share of the cores. A checkpoint is due when enough time has passed and its expected
-    cost, with that of all before it, stays within SHARE of the time so far. An interval of 0 saves at every chance,
-    whatever it costs.
+    The cost is the whole time from snapshot to rename, as if the training stood still meanwhile, because on a busy
+    machine the thread takes its share of the cores. A checkpoint is due when `interval` seconds have passed and its
+    expected cost, with that of all before it, is at most SHARE of the time so far.
+
+    Args:
+        interval: Seconds between checkpoints; 0 saves at every opportunity, whatever it costs.
+
+    Example:
+        >>> writer = Writer(interval=60.0)
+        >>> if writer.due(size):
+        ...     since = time.monotonic()
+        ...     arrays = snapshot(tree)
+        ...     writer.start(lambda: store.write(step, arrays, info), since, size)
+        >>> writer.finish()
     """
 
     SHARE = 0.03
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
-        self.seconds, self.written = 0.0, 0
-        self._fixed, self._per_byte = 0.2, 1 / 200e6
-        self._began = self._last = time.monotonic()
+        self.seconds = 0.0
+        self.written = 0
+        self._fixed = 0.2
+        self._per_byte = 1 / 200e6
+        self._began = time.monotonic()
+        self._last = self._began
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the writer was made."""
         return time.monotonic() - self._began
 
     def cost(self) -> str:
-        """What saving took, in words."""
+        """Returns a sentence about the time that saving took."""
         share = 100 * self.seconds / max(self.elapsed, 1e-9)
         return f"{self.written} checkpoint(s) took {self.seconds:.1f} s, {share:.1f} % of the time"
 
     def due(self, size: float) -> bool:
-        """Whether it is time for the next checkpoint, of about `size` bytes."""
+        """Returns whether the next checkpoint, of about `size` bytes, is due."""
         if self.interval == 0:
             return True
         if self._thread is not None and self._thread.is_alive():
@@ -240,7 +246,13 @@ class Writer:
         return within and time.monotonic() - self._last >= self.interval
 
     def start(self, write: Callable[[], None], since: float, size: int) -> None:
-        """Runs `write` beside the training; `since` is when its snapshot began, `size` its bytes."""
+        """Calls `write` in a thread, after the write before it has ended.
+
+        Args:
+            write: Writes the checkpoint.
+            since: The `time.monotonic()` at which its snapshot began.
+            size: Its bytes, about.
+        """
         self.finish()
 
         def work() -> None:
@@ -258,20 +270,22 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Waits for the write under way, from any thread."""
+        """Waits for the current write; may be called from any thread."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def finish(self) -> None:
-        """Waits for the write under way; raises what went wrong in it."""
+        """Waits for the current write, and raises its error."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         self.check()
 
     def check(self) -> None:
-        error, self._error = self._error, None
+        """Raises the error of a write that has failed, once."""
+        error = self._error
+        self._error = None
         if error is None:
             return
         if not isinstance(error, OSError):
@@ -279,7 +293,7 @@ class Writer:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise CoveyError(
                 f"A checkpoint could not be written: {error.filename} is gone. The run folder was deleted or moved "
-                "while it was trained in."
+                "during the training."
             ) from error
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise CoveyError(

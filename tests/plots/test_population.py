@@ -13,15 +13,15 @@ from covey.errors import CoveyError
 from covey.plots.population import (
     WINNER,
     fitness_limits,
-    held,
     plot_fitness,
     plot_hypers,
     plot_lineage,
     reached_fitness,
-    readable,
     robust_limits,
+    step_points,
+    tick_text,
 )
-from covey.plots.style import COLOURS, MARKED, in_short
+from covey.plots.style import COLOURS, HIGHLIGHT, short_number
 from covey.storage.lineage import Lineage, read_lineage, winner_path
 
 RANGES = {
@@ -192,12 +192,12 @@ def test_a_failure_after_the_last_generation_is_left_out(tmp_path: Path):
 
 
 DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
-    "no parent": ({"parent": 9}, "line 6 .* there is no member 9"),
-    "another member": ({"member": 2}, "line 6 .* member 1 should come here"),
-    "another step": ({"step": 2001}, "line 5 .* 4 members should have come"),
-    "another reason": ({"reason": "tired"}, "line 6, .* is no row of a lineage"),
-    "no number": ({"fitness": "high"}, "line 6, .* is no row of a lineage"),
-    "no hyper-parameters": ({"hyper": None}, "line 6, .* is no row of a lineage"),
+    "no parent": ({"parent": 9}, "line 6 .* the parent 9 is not a member"),
+    "another member": ({"member": 2}, "line 6 .* member 1 is expected here"),
+    "another step": ({"step": 2001}, "line 5 .* the generation should have 4 members"),
+    "another reason": ({"reason": "tired"}, "line 6, .* is not a row of a lineage"),
+    "no number": ({"fitness": "high"}, "line 6, .* is not a row of a lineage"),
+    "no hyper-parameters": ({"hyper": None}, "line 6, .* is not a row of a lineage"),
     "other hyper-parameters": ({"hyper": {"tau": 0.1}}, "line 6 .* should be actor_lr, discount"),
 }
 
@@ -215,7 +215,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path):
     path = written(Simulated(members=4, hypers=2).run(generations=3), tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], '{"generation": 0, "st\n', *lines[3:]]))
-    with pytest.raises(CoveyError, match=r"line 3, .* is no row"):
+    with pytest.raises(CoveyError, match=r"line 3, .* is not a JSON object"):
         read_lineage(path)
 
 
@@ -300,7 +300,7 @@ def test_pictures_of_all_sizes_show_the_winner_whole(members: int, hypers: int, 
     for picture in pictures:
         assert_nothing_is_cut_off(picture)
     assert pixels_of(pictures[0], WINNER).sum() > 1000 and pixels_of(pictures[1], WINNER).sum() > 1000
-    assert pixels_of(pictures[0], MARKED).any() == (lineage.reason == "failed").any()
+    assert pixels_of(pictures[0], HIGHLIGHT).any() == (lineage.reason == "failed").any()
 
 
 def test_early_catastrophes_do_not_flatten_the_fitness(tmp_path: Path):
@@ -326,7 +326,7 @@ def test_a_quick_curve_is_shown_whole():
 
 def test_a_line_of_a_hyper_parameter_ends_where_its_member_was_replaced():
     steps, values = np.array([0, 10, 20, 30]), np.array([0.1, 0.1, 0.7, 0.7])
-    x, y = held(steps, values, np.array([False, False, True, False]))
+    x, y = step_points(steps, values, np.array([False, False, True, False]))
     assert x.tolist() == [0, 10, 10, 10, 20, 20, 20, 30, 30]
     np.testing.assert_array_equal(y, [0.1, 0.1, 0.1, 0.1, 0.1, np.nan, 0.7, 0.7, 0.7])
 
@@ -351,6 +351,8 @@ def test_a_start_alone_is_no_picture(draw: Callable[[Lineage, Path, str], Path],
 
 
 def test_numbers_on_axes_are_short():
-    assert [in_short(n) for n in (0, 500, 20_000, 1_500_000, -1250)] == ["0", "500", "20k", "1.5M", "-1.25k"]
+    assert [short_number(n) for n in (0, 500, 20_000, 1_500_000, -1250)] == ["0", "500", "20k", "1.5M", "-1.25k"]
+    rounded = [short_number(n, digits=3) for n in (0.5, 949.7, 999.7, 12_345, 999_900)]
+    assert rounded == ["0.5", "950", "1k", "12.3k", "1M"]
     numbers = {0.0: "0", 3e-4: "3e-4", -1e-5: "-1e-5", 0.02: "0.02", -1250.0: "-1250", 20_000.0: "20k"}
-    assert [readable(n) for n in numbers] == list(numbers.values())
+    assert [tick_text(n) for n in numbers] == list(numbers.values())

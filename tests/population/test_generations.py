@@ -13,7 +13,7 @@ from covey.run.config import default_config
 from covey.run.program import Program, build
 from covey.run.tuning import Tuning
 from covey.storage.folder import RunFolder
-from covey.storage.metrics import Files
+from covey.storage.metrics import RunFiles
 from covey.training.member import Population
 from tests.runs import TINY
 from tests.tasks import SMALL, arrays
@@ -30,7 +30,7 @@ def exchanged(
     program = build(default_config("td3", **options).resolved())
     population = program.loop.advance(program.init(print), 4, warmup=True)
     before = jax.device_get(arrays(population))
-    tuning = Tuning(program, program.config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, program.config.pbt, RunFiles(RunFolder(Path()), range(4), 0, {}, writes=False))
     flags = np.isin(np.arange(4), failed)
     ranking = tuning.rank(population, np.array(fitness), np.array(fitness)[:, None], flags)
     after = tuning.exchange(population, program.generations[0], ranking, rescue=False)
@@ -137,7 +137,7 @@ def test_nested_hyper_parameters_are_bred():
     program = build(config)
     population = program.init(print)
     before = jax.device_get(arrays(population))
-    tuning = Tuning(program, config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, config.pbt, RunFiles(RunFolder(Path()), range(4), 0, {}, writes=False))
     zeros = np.zeros(4)
     ranking = tuning.rank(population, np.array([3.0, 2.0, 1.0, 0.0]), zeros[:, None], zeros > 0)
     after = jax.device_get(arrays(tuning.exchange(population, program.generations[0], ranking, rescue=False)))

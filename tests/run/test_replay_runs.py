@@ -34,7 +34,7 @@ def file(run, tmp_path_factory) -> Path:
 
 
 def replay_of(out: Path) -> np.ndarray:
-    return last_arrays(out)["replay"]
+    return last_arrays(out)["replay/data"]
 
 
 def test_the_file_is_what_the_checkpoint_holds(run, file):
@@ -85,13 +85,8 @@ def test_the_run_begins_with_the_data_and_follows_its_schedule(file, run, tmp_pa
     evaluated = new.metrics()["eval/return"]
     assert sorted(set(evaluated["step"])) == [0, 400, 800, 1200]
     arrays = last_arrays(new.path)
-    (seen,) = [
-        x for name, x in arrays.items() if name.startswith("[0].agent.statistics.observations") and "rows" in name
-    ]
-    np.testing.assert_array_equal(seen, [2400] * 3)
-    mean = next(
-        x for name, x in arrays.items() if name.startswith("[0].agent.statistics.observations") and "mean" in name
-    )
+    np.testing.assert_array_equal(arrays["members/agent/statistics/observations/rows"], [2400] * 3)
+    mean = arrays["members/agent/statistics/observations/mean"]
     np.testing.assert_allclose(mean, data[..., :6].mean((1, 2)), atol=1e-3)
 
 

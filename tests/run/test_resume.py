@@ -96,7 +96,7 @@ def test_training_is_the_same_however_often_it_is_evaluated_or_saved(reference: 
     other = tiny(tmp_path / "run", seeds=2, evaluations=5, episodes=2, checkpoint_minutes=0.0).path
     one, two = last_arrays(reference), last_arrays(other)
     for name in one:
-        if "tally" not in name and not name.startswith("best"):
+        if "tally" not in name and not name.startswith("best/"):
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
@@ -165,7 +165,7 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
     """A full ring, made larger: killed before and after the next checkpoint, the run ends as one that was not."""
     out, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
     old = tiny(out, **({"seeds": 2, "capacity": 600} if where == "compiled" else ON_HOST))
-    before, saved = last_arrays(out)["replay"], load_file(old.save_replay(tmp_path / "before.safetensors"))
+    before, saved = last_arrays(out)["replay/data"], load_file(old.save_replay(tmp_path / "before.safetensors"))
     kept, written = old.config.capacity // 2, old.config.steps // 2
     shutil.copytree(out, undisturbed)
     steps, capacity = ("2000", "1400") if where == "compiled" else ("1000", "700")
@@ -173,8 +173,8 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
     assert main(["resume", str(undisturbed), *larger]) == 0
     after = last_arrays(undisturbed)
     new = (int(steps) - old.config.steps) // 2
-    assert after["replay"].shape[1] == after["[1]"] == kept + new
-    np.testing.assert_array_equal(after["replay"][:, :kept], np.roll(before, -(written % kept), axis=1))
+    assert after["replay/data"].shape[1] == after["replay/written"] == kept + new
+    np.testing.assert_array_equal(after["replay/data"][:, :kept], np.roll(before, -(written % kept), axis=1))
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt

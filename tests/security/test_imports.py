@@ -37,7 +37,7 @@ def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run.create(to_json(default_config("td3", steps=2000).resolved()))
     (run.path / "evil.py").write_text(ENVIRONMENT)
     names(run, "gymnasium:evil:X")
-    arrays = {"replay": np.zeros((1, 1, 1, 1), np.float32), "[1]": np.ones((), np.int32)}
+    arrays = {"replay/data": np.zeros((1, 1, 1, 1), np.float32), "replay/written": np.ones((), np.int32)}
     for kind in ("step", "best"):
         Store(run.checkpoints, kind).write(100, arrays, {"step": 100})
     return run.path

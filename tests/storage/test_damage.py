@@ -26,20 +26,26 @@ from covey.replay import Replay
 from covey.run.config import default_config, read_run_config
 from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
+from covey.storage.layout import restore
 from covey.storage.lineage import read_lineage
-from covey.storage.metrics import Files, read_metrics
+from covey.storage.metrics import RunFiles, read_metrics, read_run_metrics
 from covey.storage.replay_file import open_replay, write_replay
-from covey.storage.store import Store, Writer, restore
+from covey.storage.store import Store, Writer
 
 DEEP = "[" * 100_000
+
+
+def files_of(folder: RunFolder, step: int, info: dict[str, Any], report: Callable[[str], None] = print) -> RunFiles:
+    return RunFiles(folder, range(2), step, info, lineage=True, report=report)
 
 
 def made_run(path: Path, steps: int = 5) -> RunFolder:
     """A run of two members with metrics, episodes, lineage and a checkpoint after `steps`, without training."""
     folder = RunFolder(path)
-    config = default_config("td3", env="point", seeds=2, pbt={}, steps=1200, warmup=400).resolved()
+    pbt = {"bottom": 0.5, "top": 0.5}
+    config = default_config("td3", env="point", seeds=2, pbt=pbt, steps=1200, warmup=400).resolved()
     folder.create(to_json(config))
-    files = Files(folder, range(2), 0, {}, True)
+    files = files_of(folder, 0, {})
     for step in range(steps):
         files.write(step, 0.5, {"eval/return": np.array([step, -step]), "agent/loss": np.ones(2)})
         for member in range(2):
@@ -127,7 +133,7 @@ def test_rows_that_are_not_those_that_were_saved_are_told(harm: Any, name: str, 
         READERS[name](run)
     assert len(str(found.value)) < 600 and "\n" not in str(found.value)
     with pytest.raises(CoveyError):
-        curve(run.path, "nothing")
+        read_run_metrics(run.path, "nothing")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,7 @@ def test_a_resumed_run_sets_a_damaged_file_aside(harm: Any, name: str, tmp_path:
     harm(path)
     harmed = path.read_bytes() if path.exists() else None
     for attempt in range(2):
-        files = Files(run, range(2), 4, info, True, said.append)
+        files = files_of(run, 4, info, said.append)
         files.write(5, 0.5, {"eval/return": np.ones(2)})
         if name != "metrics":
             files.row(name, step=5, member=0)
@@ -171,7 +177,7 @@ def test_the_last_rows_of_a_finished_run_are_verified(tmp_path: Path):
     run = made_run(tmp_path / "run")
     _, info = Store(run.checkpoints, "step").read_newest(print)
     before = run.lineage.read_bytes()
-    files = Files(run, range(2), info["step"], info, True)
+    files = files_of(run, info["step"], info)
     values = {"generation": 9, "step": 9999, "parent": 0, "fitness": 1.0, "reason": "kept", "hyper": {"tau": 0.1}}
     files.row("lineage", member=0, **values)
     files.finish(info["step"])
@@ -182,7 +188,7 @@ def test_the_last_rows_of_a_finished_run_are_verified(tmp_path: Path):
         with pytest.raises(CoveyError, match="is damaged"):
             read_lineage(run.lineage)
     run.lineage.write_bytes(whole)
-    Files(run, range(2), info["step"], info, True).close()
+    files_of(run, info["step"], info).close()
     assert run.lineage.read_bytes() == before
     read_lineage(run.lineage)
 
@@ -191,7 +197,7 @@ def test_a_row_is_never_joined_to_half_a_row(tmp_path: Path):
     run = made_run(tmp_path / "run")
     with run.metrics.open("ab") as file:
         file.write(b'{"step": 9, "wa')
-    files = Files(run, range(2), 4, Store(run.checkpoints, "step").read_newest(print)[1], True, pytest.fail)
+    files = files_of(run, 4, Store(run.checkpoints, "step").read_newest(print)[1], pytest.fail)
     files.write(5, 0.5, {"eval/return": np.ones(2)})
     files.close()
     assert read_metrics(run.metrics)["eval/return"]["step"][-1] == 5
@@ -204,8 +210,8 @@ def test_a_curve_needs_every_member(tmp_path: Path):
     rows = run.metrics.read_bytes().splitlines(keepends=True)
     lost = next(i for i, row in enumerate(rows) if b'"step": 2' in row and b"eval/return" in row)
     run.metrics.write_bytes(b"".join(rows[:lost] + rows[lost + 1 :]))
-    steps, centre, _, _ = curve(run.path)
-    assert steps.tolist() == [0, 1, 3, 4] and np.all(centre == 0)
+    found = curve(read_metrics(run.metrics))
+    assert found.steps.tolist() == [0, 1, 3, 4] and np.all(found.centre == 0)
 
 
 def test_the_parts_of_islands_are_verified(tmp_path: Path):
@@ -317,7 +323,7 @@ def test_strange_files_of_a_checkpoint(harm: Any, name: str, tmp_path: Path):
 
 def crafted(store: Store, step: int, name: str, data: bytes) -> None:
     """Replaces a file of a checkpoint, and makes the manifest fit."""
-    path = store.folder / f"{store.prefix}_{step:010d}"
+    path = store.folder / f"{store.kind}_{step:010d}"
     (path / name).write_bytes(data)
     manifest = json.loads((path / "manifest.json").read_text())
     manifest[name] = hashlib.sha256(data).hexdigest()
@@ -342,10 +348,11 @@ CRAFTED = {
     "no shape": ("arrays.safetensors", tensors({"a": {"dtype": "U8"}})),
     "a list": ("arrays.safetensors", tensors([1])),
     "info of a list": ("info.json", b"[]"),
-    "info of a text": ("info.json", b'{"step": "x"}'),
-    "info of no best": ("info.json", b'{"step": 20, "best": 5}'),
-    "info of no files": ("info.json", b'{"step": 20, "files": {"metrics": -5}}'),
-    "info of a wall": ("info.json", b'{"step": 20, "wall": null}'),
+    "info of no format": ("info.json", b'{"format": "x", "step": 20}'),
+    "info of a text": ("info.json", b'{"format": 2, "step": "x"}'),
+    "info of no best": ("info.json", b'{"format": 2, "step": 20, "best": 5}'),
+    "info of no files": ("info.json", b'{"format": 2, "step": 20, "files": {"metrics": -5}}'),
+    "info of a wall": ("info.json", b'{"format": 2, "step": 20, "wall": null}'),
     "deep info": ("info.json", DEEP.encode()),
 }
 
@@ -361,20 +368,44 @@ def test_checkpoints_of_strangers_whose_manifest_fits(case: str, tmp_path: Path)
     assert len(said) == 1 and len(said[0]) < 500
 
 
-def test_a_newer_format_is_told(tmp_path: Path):
-    store = Store(tmp_path, "step")
+@pytest.mark.parametrize("kind", ["step", "best"])
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (b'{"format": 7, "step": 20}', r"format 7.*reads format 2.*Install a newer covey"),
+        (b'{"format": 1, "step": 20}', r"format 1.*reads format 2.*earlier covey; train again, or use the covey"),
+        (b'{"step": 20}', r"format 1.*earlier covey; train again, or use the covey that wrote it"),
+    ],
+)
+def test_another_format_is_an_error_and_no_damage(kind: str, info: bytes, message: str, tmp_path: Path):
+    store = Store(tmp_path, kind)
     store.write(20, {"a": np.arange(3.0)}, {"step": 20})
-    crafted(store, 20, "info.json", b'{"format": 7, "step": 20}')
-    with pytest.raises(CoveyError, match=r"format 7.*newer covey"):
-        store.read_newest(print)
+    crafted(store, 20, "info.json", info)
+    for read in (lambda: store.read_newest(print), store.newest_info, lambda: store.is_intact(20, print)):
+        with pytest.raises(CoveyError, match=message):
+            read()
     assert store.steps() == [20]
 
 
-def test_wrong_key_data_is_of_another_program():
+def test_a_run_of_an_earlier_format_is_refused(tmp_path: Path, capsys):
+    """By every command, in one sentence, and nothing in it changes."""
+    run = made_run(tmp_path / "run")
+    store = Store(run.checkpoints, "step")
+    (info,) = run.checkpoints.glob("step_*/info.json")
+    values = json.loads(info.read_text()) | {"format": 1}
+    crafted(store, 4, "info.json", json.dumps(values).encode())
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != "lock"}
+    for verb in ("eval", "resume", "plot", "replay", "lineage"):
+        assert main([verb, str(run.path)]) == 1
+        assert "written by an earlier covey" in capsys.readouterr().err, verb
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
+def test_wrong_key_data_does_not_match_the_program():
     template = jax.eval_shape(lambda: {"key": jax.random.key(0)})
     for wrong in (np.zeros(3, np.uint32), np.zeros(2, np.float32)):
-        with pytest.raises(CoveyError, match="another program"):
-            restore(template, {"['key']": wrong})
+        with pytest.raises(CoveyError, match="does not match this program"):
+            restore(template, {"key": wrong})
 
 
 def test_too_many_open_files_are_no_damage(tmp_path: Path):
@@ -463,7 +494,7 @@ def test_readers_beside_a_trainer_report_no_damage(tmp_path: Path):
     def train() -> None:
         for _ in range(10):
             info = store.newest_info() or {}
-            files = Files(run, range(2), info["step"], info, True, said.append)
+            files = files_of(run, info["step"], info, said.append)
             for step in range(info["step"] + 1, info["step"] + 4):
                 files.write(step, 0.5, {"eval/return": np.ones(2), "agent/loss": np.ones(2)})
             places = files.sync()
@@ -482,7 +513,7 @@ def test_readers_beside_a_trainer_report_no_damage(tmp_path: Path):
 def test_a_deleted_run_folder_is_told(tmp_path: Path):
     """While it trains: one sentence, no traceback of TensorBoard's, and nothing of the folder is made again."""
     run = made_run(tmp_path / "run")
-    files, writer = Files(run, range(2), 4, {}, True), Writer(0.0)
+    files, writer = files_of(run, 4, {}), Writer(0.0)
     shutil.rmtree(run.path)
     files.write(9, 0.5, {"eval/return": np.ones(2)})
     places = files.sync()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.storage.atomic import UnreadableError, replace_text
+from covey.storage.atomic import replace_text
 from covey.storage.changes import Changes
+from covey.storage.disk import UnreadableError
 from covey.storage.jsonl import Jsonl, read_rows
 from covey.storage.store import Store, Writer
 from tests.faults import SHORT, Faulty
@@ -100,11 +101,11 @@ def test_lines_after_a_failed_call_are_whole(fault: Any, tmp_path: Path, monkeyp
     path = tmp_path / "metrics.jsonl"
     first = Jsonl(path)
     first.row(step=1, text="a" * 50)
-    place = first.sync()
+    known = first.sync()
     first.close()
 
     def add() -> None:
-        rows = Jsonl(path, place, pytest.fail, 1)
+        rows = Jsonl(path, known, pytest.fail, 1)
         try:
             rows.row(step=2, text="b" * 50)
             rows.sync()
@@ -119,7 +120,7 @@ def test_lines_after_a_failed_call_are_whole(fault: Any, tmp_path: Path, monkeyp
             except (OSError, CoveyError):
                 assert fault != SHORT
         add()
-        assert [row.values["step"] for row in read_rows(path, place)] == [1, 2], f"call {at}"
+        assert [row.values["step"] for row in read_rows(path, known)] == [1, 2], f"call {at}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)

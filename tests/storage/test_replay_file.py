@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from covey.agent import SamplePlan
 from covey.errors import CoveyError
 from covey.replay import Record, Replay, ReplayState
-from covey.storage.replay_file import arranged, open_replay, write_replay
+from covey.storage.replay_file import arrange, open_replay, write_replay
 from tests.replay import test_replay
 
 ABOUT = {"environment": "point", "algorithm": "td3", "step": 90}
@@ -144,7 +144,7 @@ def test_arranging_more_streams_than_records():
     like = replay(2, 2)
     data = np.zeros((1, 4, 1, like.width), np.float32)
     data[0, :, 0, 0] = np.arange(4)
-    found = arranged(data, like, 2)
+    found = arrange(data, like, 2)
     np.testing.assert_array_equal(times(found)[0], [[0, 2], [1, 3]])
     np.testing.assert_array_equal(found[0, :, :, 5], [[0, 0], [1, 1]])
 
@@ -160,7 +160,7 @@ HARMS = {
     "text": (lambda p: p.write_text("not a replay" * 20), "can't be read as a replay file"),
     "truncated": (lambda p: p.write_bytes(p.read_bytes()[:-5]), "can't be read as a replay file"),
     "missing": (lambda p: p.unlink(), "There is no replay file"),
-    "another safetensors": (lambda p: save_file({"a": np.zeros(2)}, p), "no replay file of covey's"),
+    "another safetensors": (lambda p: save_file({"a": np.zeros(2)}, p), "not a replay file of covey"),
     "another version": (lambda p: harmed(p, lambda a: None, {"version": "7"}), "of version 7, .* reads version 1"),
     "no step": (lambda p: harmed(p, lambda a: None, {"step": "x"}), "its step is 'x'"),
     "no rewards": (lambda p: harmed(p, lambda a: a.pop("reward")), "damaged: reward is missing"),
@@ -171,7 +171,7 @@ HARMS = {
     "another type": (lambda p: harmed(p, lambda a: a.update(last=a["last"].astype(np.int32))), "last is I32"),
     "no rows": (lambda p: harmed(p, lambda a: a.update({n: x[:, :0] for n, x in a.items()})), r"\[1, 0, 3"),
     "not finite": (lambda p: harmed(p, lambda a: a["reward"].fill(np.nan)), "not finite"),
-    "no extras": (lambda p: harmed(p, lambda a: a.pop("extras.skill")), r"holds nothing.* stores skill \(1\)"),
+    "no extras": (lambda p: harmed(p, lambda a: a.pop("extras.skill")), r"holds no extras.* stores skill \(1\)"),
     "unknown extras": (
         lambda p: harmed(p, lambda a: a.update({"extras.goal": a["obs"].copy()})),
         r"holds goal \(2\), skill \(1\).*and this agent stores skill \(1\)",

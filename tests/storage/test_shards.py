@@ -11,10 +11,12 @@ import pytest
 from covey.errors import CoveyError
 from covey.population.processes import SingleProcess
 from covey.storage.folder import RunFolder
-from covey.storage.shards import BEST, MEMBERS, REPLAY, read_newest, remove_unused
+from covey.storage.layout import BEST, REPLAY, WRITTEN
+from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import Store
 
 MEMBERS_OF = 4
+FILES = {"metrics": {"length": 5, "crc": 7}}
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,16 @@ class Process(SingleProcess):
 
 def arrays(members: range, step: int) -> dict[str, np.ndarray]:
     own = np.array(members, np.float32)
-    found = {f"{MEMBERS}.agent.w": own[:, None] + step, f"{MEMBERS}.key": own.astype(np.uint32)[:, None]}
-    return found | {REPLAY: np.tile(own[:, None, None], (1, 3, 2)), "[1]": np.array(7), "[2]": np.array(step)}
+    found = {"members/agent/w": own[:, None] + step, "members/key": own.astype(np.uint32)[:, None]}
+    return found | {REPLAY: np.tile(own[:, None, None], (1, 3, 2)), WRITTEN: np.array(7), "block": np.array(step)}
 
 
 def save(folder: RunFolder, step: int, processes: int, keep: int = 2) -> None:
     size = MEMBERS_OF // processes
     for i in range(processes):
         own = arrays(range(i * size, (i + 1) * size), step)
-        best = {BEST + ".w": np.full(2, 9.0)} if i == 0 else {}
-        info = {"step": step, "processes": processes, "files": {"metrics": 5} if i == 0 else {}}
+        best = {BEST + "agent/w": np.full(2, 9.0)} if i == 0 else {}
+        info = {"step": step, "processes": processes, "files": FILES if i == 0 else {}}
         Store(folder.shard(i), "step", keep).write(step, own | best, info)
 
 
@@ -49,13 +51,14 @@ def test_every_process_reads_its_members(before: int, after: int, tmp_path: Path
     for i in range(after):
         found = read_newest(folder, Process(i, after, (100, before)), size, print)
         assert found is not None
-        expected = arrays(range(i * size, (i + 1) * size), 100) | ({BEST + ".w": np.full(2, 9.0)} if i == 0 else {})
+        best = {BEST + "agent/w": np.full(2, 9.0)} if i == 0 else {}
+        expected = arrays(range(i * size, (i + 1) * size), 100) | best
         assert found[0].keys() == expected.keys()
         for name, x in expected.items():
             np.testing.assert_array_equal(found[0][name], x, err_msg=name)
             assert found[0][name].dtype == np.asarray(x).dtype
         assert found[1]["step"] == 100
-        assert found[1]["files"] == ({"metrics": 5} if i == 0 or before != after else {})
+        assert found[1]["files"] == (FILES if i == 0 or before != after else {})
 
 
 def test_a_part_that_is_missing_or_damaged_is_not_mixed_with_another(tmp_path: Path):

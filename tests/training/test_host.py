@@ -17,7 +17,7 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
-from covey.storage.store import restore, snapshot
+from covey.storage.layout import restore, snapshot
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.trainer import Rows, Trainer
