@@ -161,7 +161,7 @@ class Session:
         self.files.finish(self.step)
 
     def _advance(self, blocks: int, warmup: bool) -> None:
-        self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
+        self.population = self.program.loop.advance(self.population, blocks, warmup=warmup)
         jax.block_until_ready(self.population.block)
         self.block += blocks
         for text in self.program.loop.take_news():
