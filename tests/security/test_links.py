@@ -86,8 +86,7 @@ def test_a_picture_replaces_the_link_and_not_what_it_points_to(run: RunFolder, n
 @pytest.mark.parametrize(("name", "write"), [("policy.gif", write_gif), ("policy.mp4", write_mp4)])
 def test_a_film_replaces_the_link(run: RunFolder, name: str, write, monkeypatch):
     pictures = [np.zeros((32, 32, 3), np.uint8)] * 3
-    for module in ("media", "video"):
-        monkeypatch.setattr(f"covey.run.{module}.frames", lambda *_: (pictures, 0.1))
+    monkeypatch.setattr("covey.plots.film.frames", lambda *_: (pictures, 0.1))
     target = link(run, f"media/{name}")
     write(run.media / name, SimpleNamespace(), SimpleNamespace())
     assert target.read_text() == TEXT and not (run.media / name).is_symlink()
