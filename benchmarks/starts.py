@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, envs
@@ -49,13 +48,12 @@ class Drawing:
 def speed(env: Env, count: int) -> float:
     """Returns the most environment steps per second."""
     entry = agents.entry("td3")
-    agent, schedules = entry.make(entry.config(), env.spec), entry.hyper()
-    trainer = make_trainer(agent, env, schedules, envs=count, updates_per_step=1.0 / count, capacity=200_000)
+    agent = entry.make(entry.config(), env.spec)
+    trainer = make_trainer(agent, env, entry.hyper(), envs=count, updates_per_step=1.0 / count, capacity=200_000)
     loop = DeviceLoop(trainer, 1, "map")
-    hyper = jax.tree.map(lambda plan: jnp.full(1, plan.start), schedules)
     blocks, best = max(1, STEPS // trainer.block_steps), float("inf")
     with silence_xla():
-        population = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
+        population = loop.init()
         population = loop.advance(population, 1, warmup=True)
     for _ in range(REPEATS):
         jax.block_until_ready(population.block)

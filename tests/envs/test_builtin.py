@@ -235,7 +235,7 @@ def test_point_without_goal_has_no_reward():
 
 
 def in_a_wall(env, points):
-    """Whether a point [..., 2] lies strictly inside some wall."""
+    """Returns whether a point [..., 2] lies strictly inside some wall."""
     x, y = points[..., 0], points[..., 1]
     boxes = np.array(env.walls, np.float32)
     boxes[np.abs(boxes) >= env.arena] *= 2  # A wall that reaches the arena's edge leaves no way around it.

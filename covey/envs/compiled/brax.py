@@ -35,7 +35,7 @@ TOUCH = 0.01
 
 
 class Task(NamedTuple):
-    """What covey adds to a task of Brax."""
+    """Facts about a task of Brax that Brax itself does not provide."""
 
     descriptor: Descriptor | None = None
     """The descriptor, for tasks without feet."""
