@@ -14,8 +14,9 @@ from covey.agents.skills.contract import SkillAgent
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import CoveyError, require, unknown
-from covey.evaluation.evaluate import Episodes, evaluate
+from covey.evaluation.evaluate import evaluate_members
 from covey.evaluation.host import HostEvaluator
+from covey.evaluation.rollout import Episodes
 from covey.evaluation.skills import measure
 from covey.hyper.range import Space
 from covey.hyper.schedule import hyper_at
@@ -25,11 +26,12 @@ from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
 from covey.run.limits import LARGEST, MOST_GENERATIONS, check_memory, training_needs
 from covey.storage.replay_file import ReplayFile, open_replay
-from covey.training.device import DeviceLoop, choose_axis
+from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.precision import in_precision
 from covey.training.sharding import SPLIT, Axis, place
+from covey.training.store import choose_axis
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Key, Metrics
 
@@ -142,7 +144,7 @@ class Program(NamedTuple):
             if self.host_evaluator:
                 return self.host_evaluator(agent_states, hypers, key, episodes)
             how = self._how(hypers)
-            return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes, *how))
+            return jax.device_get(evaluate_members(self.agent, self.env, agent_states, hypers, key, episodes, *how))
 
     def close(self) -> None:
         """Closes environments and worker processes."""

@@ -14,9 +14,9 @@ import numpy as np
 from covey import agents, envs
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require
-from covey.evaluation.evaluate import Episodes
 from covey.evaluation.policy import TrainedPolicy
-from covey.evaluation.rollout import GIF_FRAMES, Episode, record
+from covey.evaluation.record import GIF_FRAMES, record
+from covey.evaluation.rollout import Episode, Episodes
 from covey.evaluation.stats import Interval, mean_interval
 from covey.plots.curves import plot_curves
 from covey.plots.episode import plot_episode

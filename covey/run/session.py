@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
-from covey.evaluation.evaluate import Episodes
+from covey.evaluation.rollout import Episodes
 from covey.evaluation.stats import mean_interval
 from covey.hyper.names import by_name
 from covey.hyper.schedule import initial_hyper
@@ -158,7 +158,7 @@ class Session:
         self.population = self.program.loop.advance(self.population, jnp.int32(blocks), warmup=warmup)
         jax.block_until_ready(self.population.block)
         self.block += blocks
-        for text in self.program.loop.take_news():
+        for text in self.program.loop.take_messages():
             self.reporter.say(text)
 
     def _check_finite(self) -> None:
