@@ -20,11 +20,11 @@ def test_dads_with_a_descriptor_of_the_observation(chosen, size, tmp_path: Path,
     assert np.isfinite(metrics["skills/information"]).all() and np.isfinite(metrics["skills/explained_10"]).all()
     assert "skills/success" not in metrics, "an observation has no limits to draw goals from"
     kept = last_arrays(run.path)
-    seen = {name: x[0] for name, x in kept.items() if ".seen." in name and not name.startswith(BEST)}
-    of_policy = next(x for name, x in seen.items() if ".sac.seen.observations.squares" in name)
+    found = {name: x[0] for name, x in kept.items() if ".statistics." in name and not name.startswith(BEST)}
+    of_policy = next(x for name, x in found.items() if ".sac.statistics.observations.squares" in name)
     assert of_policy.shape == (4,) and (of_policy > 0).all(), "the velocity and the skill"
     for statistics in ("descriptors", "changes"):
-        squares = next(x for name, x in seen.items() if f".{statistics}.squares" in name)
+        squares = next(x for name, x in found.items() if f".{statistics}.squares" in name)
         assert squares.shape == (size,) and (squares > 0).all()
     goal = ["plan", str(run.path), "--goal", ",".join(["0.1"] * size)]
     assert main(goal) == 1 and "--radius" in capsys.readouterr().err

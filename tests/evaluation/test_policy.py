@@ -21,7 +21,7 @@ def test_evaluated_after_saving_and_loading_it_is_the_same_to_the_bit(agent: str
     run = covey.load(tmp_path / "run")
     program = build(run.config)
     state, hyper = run._best(program)
-    stats = state.seen.observations
+    stats = state.statistics.observations
     assert float(stats.rows) > 0 and float(jnp.abs(stats.mean).max()) > 0, "the normaliser must know something"
 
     logged = rows(run.folder.episodes)
@@ -41,5 +41,5 @@ def test_evaluated_after_saving_and_loading_it_is_the_same_to_the_bit(agent: str
         return low + (decision.action + 1.0) / 2.0 * (high - low)
 
     np.testing.assert_allclose(by_function, act(state), atol=1e-6)
-    forgot = state._replace(seen=jax.tree.map(jnp.zeros_like, state.seen))
+    forgot = state._replace(statistics=jax.tree.map(jnp.zeros_like, state.statistics))
     assert float(jnp.abs(act(forgot) - by_function).max()) > 1e-3
