@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from covey.envs import register_adapter
     from covey.envs.base import Env, HostEnv
     from covey.errors import CoveyError
-    from covey.evaluation.evaluate import Episodes, evaluate
+    from covey.evaluation.evaluate import evaluate
     from covey.evaluation.policy import TrainedPolicy
+    from covey.evaluation.rollout import Episodes
     from covey.evaluation.summary import Evaluation
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
@@ -86,8 +87,9 @@ _NAMES = {
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",
     "errors": "CoveyError",
-    "evaluation.evaluate": "Episodes evaluate",
+    "evaluation.evaluate": "evaluate",
     "evaluation.policy": "TrainedPolicy",
+    "evaluation.rollout": "Episodes",
     "evaluation.summary": "Evaluation",
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",

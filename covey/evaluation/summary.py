@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.evaluation.evaluate import Episodes
+from covey.evaluation.rollout import Episodes
 from covey.evaluation.stats import Interval
 
 

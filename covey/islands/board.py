@@ -93,8 +93,8 @@ class Island:
     def gather(self, tree: Any) -> Any:
         return jax.device_get(tree)
 
-    def any_process(self, wish: bool) -> bool:
-        return wish
+    def any_process(self, condition: bool) -> bool:
+        return condition
 
     def gather_ranking(self, own: Ranking, agents: Any) -> Ranking:
         """What is known of all members. One that nobody has heard of counts as failed, so that nobody copies it."""

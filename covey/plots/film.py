@@ -12,7 +12,8 @@ import numpy as np
 from covey.envs.base import Env, HostEnv
 from covey.envs.described import Described
 from covey.errors import CoveyError, require, unknown
-from covey.evaluation.rollout import GIF_FRAMES, Episode, frame_interval
+from covey.evaluation.record import GIF_FRAMES, frame_interval
+from covey.evaluation.rollout import Episode
 from covey.storage.atomic import replace_output, replacing
 from covey.storage.disk import make_folder, partial_path
 

@@ -1,7 +1,7 @@
-"""Population-based training (Jaderberg et al., 2017, arXiv 1711.09846).
+"""Decides population-based training (Jaderberg et al., 2017, arXiv 1711.09846): who is replaced by whom.
 
-The worst members become varied copies of the best. A generation is a pure function of what is known of the members,
-the seed and the generation's number.
+The worst members become copies of the best with perturbed hyper-parameters. A generation is a pure function of the
+ranking, the seed and the generation's number. `covey.population.exchange` carries it out.
 """
 
 from dataclasses import dataclass
@@ -14,51 +14,62 @@ from covey.hyper.range import Space
 from covey.hyper.space import explore, member_random
 
 Reason = Literal["start", "kept", "worse", "failed"]
+"""Why a member has its parent: it is new, it was not replaced, it was among the worst, or it had failed."""
 
 
 @dataclass(frozen=True)
 class PBT:
-    """How a population is tuned while it learns."""
+    """The settings of population-based training."""
 
     interval: int = 0
-    """Environment steps between generations; 0 means as many as between evaluations."""
+    """Environment steps between generations; 0 for a generation at each evaluation."""
     bottom: float = 0.25
-    """Share of the members that are replaced in a generation; 0 replaces none but failed ones."""
+    """Share of the members that are replaced in a generation; 0 replaces only failed members."""
     top: float = 0.25
-    """Share of the members that are copied."""
+    """Share of the members that may be copied."""
     resample: float = 0.25
-    """Probability that a copied hyper-parameter is drawn anew instead of moved by a step."""
+    """Probability that a copied hyper-parameter is drawn anew from its range instead of perturbed."""
     significance: float = 0.0
-    """Replace a member only where Welch's test finds it worse than the one it would copy, at this level, such as 0.05;
-    0 means without a test."""
+    """Replace a member only if Welch's t-test finds it worse than its donor at this level, for example 0.05; 0 for no
+    test."""
     replay: Literal["keep", "copy", "share"] = "keep"
-    """What a replaced member learns from: its own data, a copy of the donor's, or (share) all members' data always."""
+    """Replay of a replaced member: keep its own, copy the donor's, or share one replay among all members."""
     fitness: str = ""
-    """What members are ranked by: return, or a measure of skills such as information; by default return, or information
-    where skills are learnt."""
+    """Quantity that members are ranked by: return, or a measure of skills such as information. Default: return, or
+    information for agents that learn skills."""
 
     def __post_init__(self) -> None:
         for name in ("bottom", "top", "resample", "significance"):
             value = getattr(self, name)
-            require(0 <= value <= 1, f"--pbt.{name} must lie in [0, 1], not {value:g}.")
-        require(self.interval >= 0, f"--pbt.interval must not be negative, not {self.interval}.")
-        require(self.top > 0, "--pbt.top must be above 0: somebody must be copied.")
+            require(0 <= value <= 1, f"`pbt.{name}` must lie in [0, 1], not {value:g}.")
+        require(self.interval >= 0, f"`pbt.interval` must be at least 0, not {self.interval}.")
+        require(self.top > 0, "`pbt.top` must be above 0: there must be a member to copy.")
         require(
             self.bottom + self.top <= 1,
-            f"--pbt.bottom {self.bottom:g} and --pbt.top {self.top:g} overlap: together they must be at most 1.",
+            f"`pbt.bottom` {self.bottom:g} and `pbt.top` {self.top:g} overlap: their sum must be at most 1.",
         )
 
     def donors(self, members: int) -> int:
-        """How many of the members are copied in a generation."""
+        """Returns how many of the members may be copied in a generation."""
         return max(1, round(self.top * members))
 
     def losers(self, members: int) -> int:
-        """How many of the members are replaced in a generation, none of them a donor, however both are rounded."""
+        """Returns how many of the members are replaced in a generation. However both are rounded, none is a donor."""
         return min(round(self.bottom * members), members - self.donors(members))
 
 
 class Ranking(NamedTuple):
-    """What is known of the members [P] when a generation is decided: fitness, what it is the mean of, values."""
+    """The members [P] as a generation sees them. `covey.population.exchange.rank` makes it.
+
+    Args:
+        fitness: [P]; higher is better. Not finite: the member counts as failed.
+        scores: [P, n] values that the fitness is the mean of, for the significance test.
+        failed: [P] members that must be replaced, and are never copied.
+        hypers: Values [P] of the tuned hyper-parameters, by name.
+
+    Example:
+        >>> Ranking(np.array([1.0, 2.0]), np.array([[1.0], [2.0]]), np.zeros(2, bool), {"tau": np.array([0.01, 0.02])})
+    """
 
     fitness: np.ndarray
     scores: np.ndarray
@@ -67,7 +78,18 @@ class Ranking(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """What becomes of a member: whose weights it has from now on, with which hyper-parameters, and why."""
+    """A member after a generation.
+
+    Args:
+        parent: The index of the member whose weights it has; its own if it was not replaced.
+        hyper: Its tuned hyper-parameters, by name.
+        reason: `kept`; or `worse` or `failed` if it was replaced.
+
+    Example:
+        >>> population, successors = covey.exchange(covey.PBT(), loop, population, returns, space)
+        >>> {member: s.parent for member, s in enumerate(successors) if s.reason != "kept"}
+        {3: 0, 6: 1}
+    """
 
     parent: int
     hyper: dict[str, float]
@@ -75,7 +97,25 @@ class Successor(NamedTuple):
 
 
 def decide(pbt: PBT, space: Space, ranking: Ranking, seed: int, generation: int, rescue: int = 0) -> list[Successor]:
-    """What becomes of every member. With `rescue`, a number of its own, only failed ones are replaced."""
+    """Decides a generation: who is replaced by whom, with which hyper-parameters.
+
+    Args:
+        pbt: The settings.
+        space: The ranges of the tuned hyper-parameters.
+        ranking: The members.
+        seed: The seed of the population.
+        generation: The number of the generation. With the seed it determines all random choices.
+        rescue: If not 0, replaces only failed members, with the random numbers that this number selects.
+
+    Returns:
+        A successor for every member.
+
+    Raises:
+        CoveyError: If all members have failed.
+
+    Example:
+        >>> successors = decide(PBT(bottom=0.5), space, ranking, seed=0, generation=3)
+    """
     donors = best(ranking, pbt.donors(len(ranking.fitness)))
     replaced = {int(m): "failed" for m in np.flatnonzero(_failed(ranking))}
     if not rescue:
@@ -97,31 +137,30 @@ def decide(pbt: PBT, space: Space, ranking: Ranking, seed: int, generation: int,
 
 
 def best(ranking: Ranking, count: int) -> np.ndarray:
-    """The best members, of those that have not failed, best first; an error if all have."""
+    """Returns the best members that have not failed, best first. Raises a CoveyError if all have."""
     alive = ranked(ranking)
     if not len(alive):
         raise CoveyError(
-            f"All {len(ranking.fitness)} members have failed: the fitness or the numbers of every one were not finite "
-            "(NaN or infinite). Search lower learning rates (--space.NAME LOW:HIGH), or look at the environment's "
-            "rewards."
+            f"All {len(ranking.fitness)} members have failed: each had a fitness or a quantity that was not finite "
+            "(NaN or infinite). Limit the search space to lower learning rates, or check the environment's rewards."
         )
     return alive[:count]
 
 
 def ranked(ranking: Ranking) -> np.ndarray:
-    """The members that have not failed, best first."""
+    """Returns the members that have not failed, best first."""
     order = _order(ranking)
     return order[~_failed(ranking)[order]]
 
 
 def losers(pbt: PBT, ranking: Ranking) -> list[int]:
-    """The worst members of all, worst last."""
+    """Returns the members that may be replaced for being the worst, worst last."""
     order = _order(ranking)
     return [int(m) for m in order[len(order) - pbt.losers(len(order)) :]]
 
 
 def is_worse(ranking: Ranking, member: int, donor: int, significance: float) -> bool:
-    """Whether Welch's one-sided test finds the member's scores below the donor's; without a test, always."""
+    """Returns whether Welch's one-sided t-test finds the member's scores below the donor's; always with level 0."""
     if significance == 0:
         return True
     from scipy.special import stdtr
@@ -130,7 +169,8 @@ def is_worse(ranking: Ranking, member: int, donor: int, significance: float) -> 
     if len(ours) < 2:
         return True
     parts = np.array([np.var(x, ddof=1) / len(x) for x in (ours, theirs)])
-    gap, total = ours.mean() - theirs.mean(), parts.sum()
+    gap = ours.mean() - theirs.mean()
+    total = parts.sum()
     if total == 0:
         return bool(gap < 0)
     freedom = total**2 / np.sum(parts**2 / (len(ours) - 1))
@@ -142,6 +182,6 @@ def _failed(ranking: Ranking) -> np.ndarray:
 
 
 def _order(ranking: Ranking) -> np.ndarray:
-    """Members from the best to the worst; failed ones last; among equals the lower number first."""
+    """Returns the members from best to worst; failed ones last; the lower index first among equals."""
     fitness = np.where(_failed(ranking), -np.inf, ranking.fitness)
     return np.lexsort((np.arange(len(fitness)), -fitness))

@@ -1,7 +1,7 @@
-"""The processes that share a population: what they tell each other, and nothing more than that.
+"""The processes that share a population, and what they exchange.
 
-Each process trains its own part of the members with no word to the others. They meet at the moments that a run writes
-something down, and then only small numbers and the weights of those that are copied travel.
+Each process trains its own members without communication. They meet only when a run logs, evaluates or exchanges
+members; then a few numbers per member and the weights of the copied members are sent.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from covey.population.pbt import Ranking
 
 
 class MemberLostError(Exception):
-    """The weights of a member can't be had any more."""
+    """The weights of a member are no longer available."""
 
     def __init__(self, member: int) -> None:
         super().__init__(f"The weights of member {member} are lost.")
@@ -23,49 +23,71 @@ class MemberLostError(Exception):
 
 
 class ProcessGroup(Protocol):
-    """As one of its processes sees it. Members are numbered over all processes, in the order of these."""
+    """The processes that share a population, as one of them sees them.
+
+    Each has p of the P members. Members are numbered over all processes, in the order of the processes. Methods that
+    exchange data are collective: all processes must call them, in the same order.
+
+    Example:
+        >>> population, successors = covey.exchange(pbt, loop, population, returns, space, group=covey.SingleProcess())
+    """
 
     @property
     def index(self) -> int:
-        """The number of this process."""
+        """The index of this process."""
         ...
 
     @property
     def count(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         ...
 
     def local_members(self, size: int) -> range:
-        """The numbers of this process's members, of which there are `size`."""
+        """Returns the indices of this process's members, of which there are `size`."""
         ...
 
     def reported_members(self, size: int) -> range:
-        """The numbers of the members that `gather` tells of, and whose lines this process writes if it writes any."""
+        """Returns the indices of the members that `gather` covers; process 0 logs these."""
         ...
 
     def gather(self, tree: Any) -> Any:
-        """Arrays [p, ...] of this process's members as those of all that are heard of [P, ...], NumPy."""
+        """Returns the arrays of all reported members in NumPy, from those [p, ...] of this process's members."""
         ...
 
     def gather_ranking(self, own: Ranking, agents: Any) -> Ranking:
-        """What is known of all members. `agents` are the states [p, ...] of this process's, which may be copied."""
-        ...
+        """Returns the ranking of all members.
 
-    def fetch(self, tree: Any, members: list[int]) -> Any:
-        """The rows of members anywhere, [k, ...], of arrays [p, ...] that each process has of its own members.
-
-        Raises `LostError` where one can't be had any more.
+        Args:
+            own: The ranking [p] of this process's members.
+            agents: Their agent states [p, ...], which other members may copy.
         """
         ...
 
-    def any_process(self, wish: bool) -> bool:
-        """Whether any process wishes so."""
+    def fetch(self, tree: Any, members: list[int]) -> Any:
+        """Returns the rows [k, ...] of any members, in NumPy.
+
+        Args:
+            tree: Arrays [p, ...] of this process's members.
+            members: The indices of the k members.
+
+        Raises:
+            MemberLostError: If the rows of a member are no longer available.
+        """
+        ...
+
+    def any_process(self, condition: bool) -> bool:
+        """Returns whether the condition holds on any process."""
         ...
 
 
 @dataclass(frozen=True)
 class SingleProcess:
-    """One process has all members."""
+    """The process group of a single process, which has all members.
+
+    Example:
+        >>> covey.SingleProcess().local_members(4)
+        range(0, 4)
+    """
 
     index: int = 0
     count: int = 1
@@ -85,8 +107,8 @@ class SingleProcess:
     def fetch(self, tree: Any, members: list[int]) -> Any:
         return rows(tree, members)
 
-    def any_process(self, wish: bool) -> bool:
-        return wish
+    def any_process(self, condition: bool) -> bool:
+        return condition
 
 
 SINGLE_PROCESS = SingleProcess()
@@ -94,7 +116,16 @@ SINGLE_PROCESS = SingleProcess()
 
 @dataclass(frozen=True)
 class JaxProcesses:
-    """The processes of a `jax.distributed` job, which meet in collectives: all of them must call the same."""
+    """The processes of a `jax.distributed` job.
+
+    Args:
+        index: The index of this process, `jax.process_index()`.
+        count: The number of processes, `jax.process_count()`.
+
+    Example:
+        >>> jax.distributed.initialize()
+        >>> group = JaxProcesses(jax.process_index(), jax.process_count())
+    """
 
     index: int
     count: int
@@ -114,12 +145,12 @@ class JaxProcesses:
         return self.gather(own)
 
     def fetch(self, tree: Any, members: list[int]) -> Any:
-        """Every process sends the rows that it has, padded to the longest of these lists."""
+        """Sends this process's rows to all others. Messages have equal sizes, so shorter ones are padded."""
         size = len(jax.tree.leaves(tree)[0])
         owners = [m // size for m in members]
         most = max(owners.count(i) for i in range(self.count))
         mine = [m % size for m in members if m // size == self.index]
-        own = rows(tree, mine or [0])
+        own = rows(tree, mine or [0])  # without any, still a row, for its shapes
         packed = pack(own)
         sent = np.zeros((most, packed.shape[1]), np.uint8)
         sent[: len(mine)] = packed[: len(mine)]
@@ -127,12 +158,12 @@ class JaxProcesses:
         places = [owners[:i].count(owner) for i, owner in enumerate(owners)]
         return unpack(found[owners, places], own)
 
-    def any_process(self, wish: bool) -> bool:
-        return bool(_exchange(np.array([wish], np.uint8)).any())
+    def any_process(self, condition: bool) -> bool:
+        return bool(_exchange(np.array([condition], np.uint8)).any())
 
 
 def rows(tree: Any, members: list[int]) -> Any:
-    """The rows [k, ...] of this process's members, NumPy. Nothing else leaves a device."""
+    """Returns the rows [k, ...] of this process's members, in NumPy. Copies nothing else from the devices."""
     found = [_row(tree, member) for member in members]
     return jax.tree.map(lambda *own: np.stack(own), *found)
 
@@ -148,21 +179,22 @@ def _row(tree: Any, index: int) -> Any:
 
 @jax.jit
 def _taken(arrays: list[jax.Array], index: jax.Array) -> list[jax.Array]:
-    """A row of each, in one call: one for each array would take longer than all the copying."""
+    """Returns a row of each array, in one call: dispatching one per array would take longer than the copies."""
     return [jax.lax.dynamic_index_in_dim(x, index, keepdims=False) for x in arrays]
 
 
 def pack(tree: Any) -> np.ndarray:
-    """Arrays [k, ...] as bytes [k, n]: one message instead of one for each."""
+    """Packs arrays [k, ...] into bytes [k, n], to send one message instead of one per array."""
     parts = [np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8) for x in jax.tree.leaves(tree)]
     rows = len(jax.tree.leaves(tree)[0])
     return np.concatenate([x.reshape(rows, len(x) // rows) for x in parts], axis=1)
 
 
 def unpack(packed: np.ndarray, like: Any) -> Any:
-    """The arrays [k, ...] in bytes [k, n], in the shapes and types of `like`."""
+    """Unpacks arrays [k, ...] from bytes [k, n], with the shapes and types of `like`."""
     leaves, structure = jax.tree.flatten(like)
-    found, at = [], 0
+    found = []
+    at = 0
     for leaf in leaves:
         size = leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=int))
         part = np.frombuffer(packed[:, at : at + size].tobytes(), leaf.dtype)
@@ -172,14 +204,14 @@ def unpack(packed: np.ndarray, like: Any) -> Any:
 
 
 def _exchange(message: np.ndarray) -> np.ndarray:
-    """The messages of all processes, [processes, ...]."""
+    """Sends a message to all processes. Returns the messages of all, [processes, ...]."""
     from jax.experimental.multihost_utils import process_allgather
 
     try:
         return np.asarray(process_allgather(message))
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         raise LostProcess(
-            "Another process of this job has stopped, so that this one can't continue. Everything up to the last "
-            "checkpoint is kept: start `covey resume RUN`, with the same options in every process. "
+            "Another process of this job has stopped, so this one can't continue. Everything up to the last checkpoint "
+            "is kept: start `covey resume RUN` with the same options in every process. "
             f"({str(error).splitlines()[0][:200]})"
         ) from error

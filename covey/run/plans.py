@@ -12,7 +12,8 @@ from covey import agents, plots
 from covey.agents.skills.planner import Planner, PlannerState, Planning, goal_limits, goal_names
 from covey.backend import silence_xla
 from covey.errors import require
-from covey.evaluation.rollout import Episode, record
+from covey.evaluation.record import record
+from covey.evaluation.rollout import Episode
 from covey.evaluation.skills import plan_paths, skill_paths
 from covey.run.policy import GOALS, SKILLS, BestPolicy, PolicyProgram
 from covey.types import Descriptor

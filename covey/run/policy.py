@@ -11,8 +11,9 @@ from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
-from covey.evaluation.evaluate import Episodes, evaluate
+from covey.evaluation.evaluate import evaluate_members
 from covey.evaluation.host import HostEvaluator
+from covey.evaluation.rollout import Episodes
 from covey.evaluation.skills import measure
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
@@ -69,7 +70,7 @@ class PolicyProgram:
         with silence_xla():
             if self.host_evaluator:
                 return self.host_evaluator(agents, hypers, key, episodes)
-            return jax.device_get(evaluate(self.agent, self.env, agents, hypers, key, episodes, axis, devices))
+            return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, axis, devices))
 
     def measure(self, agents: Any, hypers: Any, axis: Axis = "vmap", devices: int = 1) -> dict[str, np.ndarray]:
         """Measures the skills of every member, [P] each; empty for an agent without skills."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
-from covey.evaluation.evaluate import Episodes
+from covey.evaluation.rollout import Episodes
 from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
@@ -19,10 +19,11 @@ from covey.run.config import RunConfig
 from covey.run.limits import MOST_GENERATIONS, check_training
 from covey.run.policy import EVALUATION, PolicyProgram, build_policy
 from covey.storage.replay_file import ReplayFile, open_replay
-from covey.training.device import DeviceLoop, choose_axis
+from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.member import Population, new_tally
 from covey.training.sharding import SPLIT, place
+from covey.training.store import choose_axis
 from covey.training.trainer import Replay, Trainer, make_trainer
 
 LOGS_PER_EVALUATION = 5

@@ -12,7 +12,8 @@ from covey import agents, plots
 from covey.backend import silence_xla
 from covey.errors import require
 from covey.evaluation.policy import TrainedPolicy
-from covey.evaluation.rollout import GIF_FRAMES, Episode, record
+from covey.evaluation.record import GIF_FRAMES, record
+from covey.evaluation.rollout import Episode
 from covey.evaluation.stats import mean_interval
 from covey.evaluation.summary import Evaluation
 from covey.run import plans

@@ -23,7 +23,7 @@ from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
 
 if TYPE_CHECKING:
-    from covey.evaluation.evaluate import Episodes
+    from covey.evaluation.rollout import Episodes
     from covey.population.pbt import Ranking
     from covey.training.member import Population
 
@@ -164,7 +164,7 @@ class Session:
         self.population = self.program.loop.advance(self.population, blocks, warmup=warmup)
         jax.block_until_ready(self.population.block)
         self.block += blocks
-        for text in self.program.loop.take_news():
+        for text in self.program.loop.take_messages():
             self.reporter.say(text)
 
     def _check_finite(self) -> None:

@@ -13,10 +13,22 @@ if TYPE_CHECKING:
 
 
 class Loop(Protocol):
-    """Advances the members of a population."""
+    """Trains the members of a population, whatever their environments run on.
+
+    A loop has no state of its own that training depends on: everything is in the `Population` that its methods take and
+    return. They may reuse the memory of the population that is passed in, so use only the returned one afterwards.
+
+    Example:
+        >>> loop = covey.DeviceLoop(trainer, members=8)
+        >>> population = loop.init(covey.draw_hypers(covey.SAC_SPACE, seed=0, members=8), seed=0)
+        >>> population = loop.advance(population, blocks=10, warmup=True)
+        >>> population = loop.advance(population, blocks=50)
+    """
 
     @property
-    def trainer(self) -> "Trainer": ...
+    def trainer(self) -> "Trainer":
+        """The training of one member."""
+        ...
 
     @property
     def members(self) -> int:
@@ -33,6 +45,11 @@ class Loop(Protocol):
         """The number of devices that share the members."""
         ...
 
+    @property
+    def workers(self) -> int:
+        """The number of worker processes that step host environments."""
+        ...
+
     def init(self, hypers: Any = None, seed: int | Key = 0) -> Population:
         """Creates the members.
 
@@ -40,6 +57,9 @@ class Loop(Protocol):
             hypers: Their hyper-parameters: values [P] by name, as `draw_hypers` returns them; or a Hyper of arrays [P].
                 What is not given is as in the trainer's Hyper.
             seed: Member i has the seed `seed` + i. Or random keys [P].
+
+        Returns:
+            The population before its first step, with an empty replay.
         """
         ...
 
@@ -56,12 +76,17 @@ class Loop(Protocol):
         ...
 
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
-        """Trains for a number of blocks. The population that is passed in is donated: use the returned one.
+        """Trains for a number of blocks.
+
+        Where training is divided into calls does not change its result.
 
         Args:
-            population: The population, from `init` or an earlier call.
-            blocks: The number of blocks; each has `trainer.block_steps` environment steps.
+            population: The population, from `init` or an earlier call. It is donated: use the returned one.
+            blocks: The number of blocks; each has `trainer.block_steps` environment steps per member.
             warmup: Act at random and learn nothing.
+
+        Returns:
+            The population after these blocks.
         """
         ...
 
@@ -73,7 +98,7 @@ class Loop(Protocol):
         """Gives failed members [P] new environments and removes values that are not finite from their replay."""
         ...
 
-    def take_news(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """Returns the messages for the user since the last call."""
         ...
 

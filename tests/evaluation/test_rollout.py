@@ -41,8 +41,8 @@ class Keys:
 
 def test_no_key_is_used_twice():
     both = Keys()
-    start, seen = watch(both, both, (), (), jax.random.key(3), 4)  # type: ignore[arg-type]
-    begin = np.array([seen.annotations[f"begin{i}"][0] for i in range(4)]).reshape(2, 2)
-    act = np.stack([seen.annotations["act0"], seen.annotations["act1"]], axis=1)
-    used = np.concatenate([start[0], begin, act, seen.state[:, 0]])
+    start, found = watch(both, both, (), (), jax.random.key(3), 4)  # type: ignore[arg-type]
+    begin = np.array([found.annotations[f"begin{i}"][0] for i in range(4)]).reshape(2, 2)
+    act = np.stack([found.annotations["act0"], found.annotations["act1"]], axis=1)
+    used = np.concatenate([start.env, begin, act, found.env[:, 0]])
     assert len({tuple(key) for key in used.tolist()}) == len(used) == 2 + 2 + 4 + 4

@@ -13,7 +13,7 @@ import covey
 from covey.islands.board import Board, Island, MemberReport
 from covey.islands.merge import merge
 from covey.islands.ray import share
-from covey.population.pbt import PBT, Ranking, generation
+from covey.population.pbt import PBT, Ranking, decide
 from covey.population.processes import MemberLostError, pack
 from covey.run.config import default_config
 from covey.run.config_text import to_json
@@ -64,21 +64,21 @@ def agents(first: float) -> dict[str, np.ndarray]:
 
 def test_who_has_not_been_heard_of_is_not_copied():
     one = island(Board(), 1)
-    found = one.ranking(own(3.0, 4.0), agents(0.0))
+    found = one.gather_ranking(own(3.0, 4.0), agents(0.0))
     assert list(one.local_members(2)) == list(one.reported_members(2)) == [2, 3]
     assert found.failed.tolist() == [True, True, False, False]
     np.testing.assert_array_equal(found.fitness[2:], [3.0, 4.0])
     np.testing.assert_array_equal(found.scores[2:], [[3.0] * 3, [4.0] * 3])
-    successors = generation(PBT(bottom=0.5, top=0.5), {}, found, seed=0, number=1)
+    successors = decide(PBT(bottom=0.5, top=0.5), {}, found, seed=0, generation=1)
     assert {successors[m].parent for m in (2, 3)} <= {2, 3}
 
 
 def test_each_island_knows_what_the_others_said_last():
     board = Board()
     zero, one = island(board, 0), island(board, 1)
-    zero.ranking(own(1.0, 2.0), agents(0.0))
-    one.ranking(own(3.0, 4.0), agents(10.0))
-    found = zero.ranking(own(5.0, 2.0), agents(0.0))
+    zero.gather_ranking(own(1.0, 2.0), agents(0.0))
+    one.gather_ranking(own(3.0, 4.0), agents(10.0))
+    found = zero.gather_ranking(own(5.0, 2.0), agents(0.0))
     np.testing.assert_array_equal(found.fitness, [5.0, 2.0, 3.0, 4.0])
     np.testing.assert_allclose(found.hypers["rate"], [0.05, 0.02, 0.03, 0.04])
     assert not found.failed.any()
@@ -87,8 +87,8 @@ def test_each_island_knows_what_the_others_said_last():
 def test_rows_come_from_the_own_tree_and_from_the_board():
     board = Board()
     zero, one = island(board, 0), island(board, 1)
-    one.ranking(own(3.0, 4.0), agents(10.0))
-    zero.ranking(own(1.0, 2.0), agents(0.0))
+    one.gather_ranking(own(3.0, 4.0), agents(10.0))
+    zero.gather_ranking(own(1.0, 2.0), agents(0.0))
     found = zero.fetch(agents(5.0), [1, 3])
     np.testing.assert_array_equal(found["weights"], [[6.0, 2.0], [11.0, 2.0]])
     np.testing.assert_array_equal(found["count"], [2, 2])
@@ -96,7 +96,7 @@ def test_rows_come_from_the_own_tree_and_from_the_board():
 
 def test_only_so_many_of_the_best_are_offered():
     board = Board()
-    island(board, 1, donors=1).ranking(own(4.0, 3.0), agents(10.0))
+    island(board, 1, donors=1).gather_ranking(own(4.0, 3.0), agents(10.0))
     reports = board.read()
     assert reports[3].weights is None
     np.testing.assert_array_equal(reports[2].weights[1], pack({k: v[:1] for k, v in agents(10.0).items()})[0])
@@ -105,15 +105,15 @@ def test_only_so_many_of_the_best_are_offered():
 def test_a_failed_member_is_not_offered():
     board = Board()
     ranking = own(4.0, 3.0)._replace(failed=np.array([True, False]))
-    island(board, 1, donors=2).ranking(ranking, agents(10.0))
+    island(board, 1, donors=2).gather_ranking(ranking, agents(10.0))
     assert [board.read()[m].weights is None for m in (2, 3)] == [True, False]
 
 
 def test_lost_weights_are_named():
     board = Board()
     zero = island(board, 0, lost={3})
-    island(board, 1).ranking(own(3.0, 4.0), agents(10.0))
-    zero.ranking(own(1.0, 2.0), agents(0.0))
+    island(board, 1).gather_ranking(own(3.0, 4.0), agents(10.0))
+    zero.gather_ranking(own(1.0, 2.0), agents(0.0))
     with pytest.raises(MemberLostError) as error:
         zero.fetch(agents(0.0), [3])
     assert error.value.member == 3

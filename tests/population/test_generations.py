@@ -68,7 +68,7 @@ def test_losers_of_one_donor_copy_it_and_stay_apart():
     np.testing.assert_array_equal(after.replay.data, before.replay.data)
 
 
-def test_a_clone_does_not_go_on_with_the_return_of_its_donors_episode():
+def test_a_copy_does_not_continue_the_return_of_its_donors_episode():
     running = {"normalise": {"rewards": True}}
     _, before, after = exchanged([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
     donor, clone = before.members.agent.statistics, after.members.agent.statistics
@@ -131,7 +131,7 @@ def test_where_a_shared_run_is_cut_into_chunks_does_not_matter():
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
 
 
-def test_nested_hyper_parameters_are_bred():
+def test_nested_hyper_parameters_are_tuned():
     options = {"env": "point-free", "steps": 1200, "warmup": 400, "seeds": 4, "devices": 1, "envs": 2}
     config = default_config("dads", **options, agent=SMALL["dads"], pbt={"resample": 1.0}).resolved()
     program = build(config)

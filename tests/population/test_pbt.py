@@ -31,7 +31,7 @@ def test_the_worst_of_all_copy_the_best():
 
 
 @pytest.mark.parametrize(("bottom", "top"), [(0.5, 0.5), (0.3, 0.7), (0.9, 0.1), (0.25, 0.25)])
-def test_nobody_is_donor_and_loser_at_once(bottom: float, top: float):
+def test_no_member_is_donor_and_loser_at_once(bottom: float, top: float):
     """However both shares are rounded: of three members at 0.5 and 0.5, two are copied and one is replaced."""
     pbt = PBT(bottom=bottom, top=top)
     for members in range(2, 12):
@@ -95,7 +95,7 @@ def test_all_failed_is_an_error():
         decide(PBT(), SPACE, ranking([np.nan, 1.0, np.inf], failed=(1,)), seed=0, generation=1)
 
 
-def test_nobody_is_replaced_with_a_bottom_of_0():
+def test_no_member_is_replaced_with_a_bottom_of_0():
     known = ranking([1, 2, 3, 4])
     assert losers(PBT(bottom=0.0), known) == []
     found = decide(PBT(bottom=0.0), SPACE, known, seed=0, generation=1)
@@ -118,7 +118,7 @@ def test_welch(gap: float):
     assert is_worse(known, 0, 1, 0.0)
 
 
-def test_welch_keeps_who_is_not_surely_worse():
+def test_welch_keeps_members_that_are_not_significantly_worse():
     scores = np.array([[0.0, 10.0, 5.0], [1.0, 9.0, 6.0], [-90.0, -91.0, -92.0], [2.0, 9.0, 5.0]])
     known = Ranking(scores.mean(axis=1), scores, np.zeros(4, bool), {"rate": np.full(4, 1e-3)})
     found = decide(PBT(bottom=0.5, significance=0.05), {"rate": SPACE["rate"]}, known, seed=0, generation=1)
@@ -139,10 +139,10 @@ def test_members_begin_apart_and_as_they_would_elsewhere():
     ("options", "says"),
     [
         ({"bottom": 0.6, "top": 0.5}, "overlap"),
-        ({"bottom": -0.1}, "bottom must lie in"),
-        ({"top": 0.0}, "somebody must be copied"),
-        ({"resample": 2.0}, "resample must lie in"),
-        ({"interval": -1}, "interval must not be negative"),
+        ({"bottom": -0.1}, "`pbt.bottom` must lie in"),
+        ({"top": 0.0}, "there must be a member to copy"),
+        ({"resample": 2.0}, "`pbt.resample` must lie in"),
+        ({"interval": -1}, "`pbt.interval` must be at least 0"),
     ],
 )
 def test_wrong_rules(options: dict, says: str):

@@ -10,7 +10,7 @@ import pytest
 from covey.agents.td3 import TD3, TD3Config
 from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
-from covey.evaluation.evaluate import evaluate
+from covey.evaluation.evaluate import evaluate_members
 from covey.hyper.schedule import Schedule
 from covey.training.device import DeviceLoop
 from covey.training.trainer import Trainer, make_trainer
@@ -38,7 +38,7 @@ def test_one_compilation_of_each_kind(axis: str):
         for blocks in (1, 2, 5, 1):
             state = loop.advance(state, blocks, warmup=False)
             members = state.members
-            evaluate(trainer.agent, trainer.env, members.agent, members.hyper, jax.random.key(0), 4)
+            evaluate_members(trainer.agent, trainer.env, members.agent, members.hyper, jax.random.key(0), 4)
 
     work(0)
     jax.monitoring.register_event_duration_secs_listener(count)
@@ -100,7 +100,7 @@ def test_evaluating_does_not_touch_training():
     two = population(loop)
     for _ in range(2):
         two = loop.advance(two, 1, warmup=False)
-        evaluate(trainer.agent, trainer.env, two.members.agent, two.members.hyper, jax.random.key(5), 4)
+        evaluate_members(trainer.agent, trainer.env, two.members.agent, two.members.hyper, jax.random.key(5), 4)
     assert_same(one, two)
 
 
@@ -139,11 +139,11 @@ def test_updates_per_step_are_exact(envs, per_step, delay, unroll, updates):
 
 
 def test_numbers_that_can_not_be_met_are_errors():
-    with pytest.raises(CoveyError, match="--capacity 1 does not hold"):
+    with pytest.raises(CoveyError, match="`capacity` 1 does not hold"):
         small_trainer("td3", Point(), capacity=1)
     with pytest.raises(CoveyError, match="rounder number"):
         small_trainer("td3", Point(), updates_per_step=0.0017)
-    with pytest.raises(CoveyError, match="--envs must be positive"):
+    with pytest.raises(CoveyError, match="`envs` must be positive"):
         small_trainer("td3", Point(), envs=0)
 
 

@@ -83,6 +83,6 @@ def test_a_number_that_is_not_finite_stays_with_its_member():
 
 
 def test_a_shared_replay_holds_more_than_a_block():
-    with pytest.raises(CoveyError, match=r"--capacity 101 .* share: .* at least 102"):
+    with pytest.raises(CoveyError, match=r"`capacity` 101 .* share.* at least 102"):
         witnesses(False, capacity=101)
     assert witnesses(False, capacity=102).trainer.replay.rows == 102
