@@ -12,7 +12,7 @@ import numpy as np
 
 from covey.backend import use_cache, use_cpu_devices
 from covey.errors import CoveyError, require
-from covey.evaluation.record import GIF_FRAMES
+from covey.evaluation import GIF_FRAMES
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare

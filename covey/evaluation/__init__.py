@@ -1,1 +1,27 @@
 """Greedy rollouts, their statistics, and trained policies as functions."""
+
+from covey.evaluation.evaluate import evaluate, evaluate_members
+from covey.evaluation.host import HostEvaluator
+from covey.evaluation.policy import TrainedPolicy
+from covey.evaluation.record import GIF_FRAMES, record
+from covey.evaluation.rollout import Episode, Episodes
+from covey.evaluation.skills import measure, plan_paths, skill_paths
+from covey.evaluation.stats import Interval, mean_interval
+from covey.evaluation.summary import Evaluation
+
+__all__ = [
+    "GIF_FRAMES",
+    "Episode",
+    "Episodes",
+    "Evaluation",
+    "HostEvaluator",
+    "Interval",
+    "TrainedPolicy",
+    "evaluate",
+    "evaluate_members",
+    "mean_interval",
+    "measure",
+    "plan_paths",
+    "record",
+    "skill_paths",
+]

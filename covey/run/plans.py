@@ -1,4 +1,4 @@
-"""What a run's skills can do: the map of their trajectories, and plans made with them."""
+"""The skills of a run: the map of their trajectories, and plans made with them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,7 @@ from covey import agents, plots
 from covey.agents.skills.planner import Planner, PlannerState, Planning, goal_limits, goal_names
 from covey.backend import silence_xla
 from covey.errors import require
-from covey.evaluation.record import record
-from covey.evaluation.rollout import Episode
-from covey.evaluation.skills import plan_paths, skill_paths
+from covey.evaluation import Episode, plan_paths, record, skill_paths
 from covey.run.policy import GOALS, SKILLS, BestPolicy, PolicyProgram
 from covey.types import Descriptor
 

@@ -11,10 +11,7 @@ from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
-from covey.evaluation.evaluate import evaluate_members
-from covey.evaluation.host import HostEvaluator
-from covey.evaluation.rollout import Episodes
-from covey.evaluation.skills import measure
+from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best
@@ -99,6 +96,11 @@ class PolicyProgram:
 
         return jax.eval_shape(init)
 
+    def function(self, state: Any, hyper: Any, seed: int = 0) -> TrainedPolicy:
+        """Returns a policy as a function from observation to action."""
+        with silence_xla():
+            return TrainedPolicy(self.agent, self.spec, state, hyper, seed)
+
     def close(self) -> None:
         """Closes evaluation environments."""
         if self.host_evaluator:
@@ -139,4 +141,5 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = read_best(folder)
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-    return BestPolicy(program, *unpack_best(*program.shapes(), arrays))
+    with silence_xla():
+        return BestPolicy(program, *unpack_best(*program.shapes(), arrays))

@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
-from covey.evaluation.rollout import Episodes
 from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
@@ -25,6 +24,9 @@ from covey.training.member import Population, new_tally
 from covey.training.sharding import SPLIT, place
 from covey.training.store import choose_axis
 from covey.training.trainer import Replay, Trainer, make_trainer
+
+if TYPE_CHECKING:
+    from covey.evaluation.rollout import Episodes
 
 LOGS_PER_EVALUATION = 5
 
@@ -141,7 +143,7 @@ class Program:
         now = hyper_at(hyper, loop.trainer.schedules, jnp.int32(step))
         return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
 
-    def evaluate(self, population: Population, step: int) -> tuple[Episodes, dict[str, Any]]:
+    def evaluate(self, population: Population, step: int) -> tuple["Episodes", dict[str, Any]]:
         """Evaluates every member [p]: greedy episodes, and the measures of its skills if it has any."""
         agents = population.members.agent
         hypers = self.hyper_at(population.members.hyper, step)

@@ -9,13 +9,8 @@ import jax
 import numpy as np
 
 from covey import agents, plots
-from covey.backend import silence_xla
 from covey.errors import require
-from covey.evaluation.policy import TrainedPolicy
-from covey.evaluation.record import GIF_FRAMES, record
-from covey.evaluation.rollout import Episode
-from covey.evaluation.stats import mean_interval
-from covey.evaluation.summary import Evaluation
+from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, mean_interval, record
 from covey.run import plans
 from covey.run.config import RunConfig
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
@@ -24,7 +19,6 @@ from covey.run.program import replay_of
 from covey.storage import lineage, metrics, replay_file
 from covey.storage.best import read_replay
 from covey.storage.folder import RunFolder
-from covey.storage.layout import REPLAY, WRITTEN
 
 
 @dataclass(frozen=True)
@@ -57,8 +51,7 @@ class Run:
     @cached_property
     def best(self) -> BestPolicy:
         """The best policy: its program, its state and its hyper-parameters."""
-        with silence_xla():
-            return load_best(self.folder, self.program or build_policy(self.config))
+        return load_best(self.folder, self.program or build_policy(self.config))
 
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Reads every logged number, as columns.
@@ -83,8 +76,7 @@ class Run:
             >>> action = policy(observation)  # in the environment's own units; call policy.reset() at each episode
         """
         program, state, hyper = self.best
-        with silence_xla():
-            return TrainedPolicy(program.agent, program.spec, state, hyper, seed)
+        return program.function(state, hyper, seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Evaluates the best policy greedily, on start states that neither training nor its evaluations used.
@@ -273,7 +265,7 @@ class Run:
             f"Each island of {self.path} has its own replay: save that of {' or '.join(islands)}.",
         )
         file = Path(path or self.path / "replay.safetensors")
-        arrays, info = read_replay(self.folder)
-        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": info["step"]}
-        replay_file.write_replay(file, replay_of(self.config), arrays[REPLAY], int(arrays[WRITTEN]), **about)
+        data, written, step = read_replay(self.folder)
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
+        replay_file.write_replay(file, replay_of(self.config), data, written, **about)
         return file

@@ -1,7 +1,7 @@
-"""The best policy of a run, read from its checkpoints."""
+"""The best policy and the replay of a run, read from its checkpoints."""
 
 import sys
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,15 +37,23 @@ def read_best(folder: RunFolder) -> dict[str, np.ndarray]:
     return best_arrays(arrays)
 
 
-def read_replay(folder: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads the newest intact checkpoint, which must hold a replay."""
+class StoredReplay(NamedTuple):
+    """The replay in a checkpoint: data [P, rows, N, width], rows written so far, and the step."""
+
+    data: np.ndarray
+    written: int
+    step: int
+
+
+def read_replay(folder: RunFolder) -> StoredReplay:
+    """Reads the replay of the newest intact checkpoint."""
     states = Store(folder.checkpoints, "step")
     require_checkpoint(folder, states)
     arrays, info = states.read_newest(warn, set_aside=False)
     require_fields(info, "step")
     missing = {REPLAY, WRITTEN} - arrays.keys()
     require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
-    return arrays, info
+    return StoredReplay(arrays[REPLAY], int(arrays[WRITTEN]), info["step"])
 
 
 def warn(text: str) -> None:
