@@ -11,7 +11,7 @@ from covey.evaluation.stats import iqm_interval
 from covey.plots.style import COLOURS, INK, set_title, steps_figure, write_csv, write_figure
 
 LABELS = {"eval/return": "return", "skills/information": "information in nats"}
-"""What the vertical axis is called, for metrics that have a common name."""
+"""Labels of the vertical axis, for metrics that have a common name."""
 
 
 class Curve(NamedTuple):

@@ -43,7 +43,10 @@ def hyper_text(hyper: Any) -> Any:
     """Returns the dataclass of texts for a Hyper type: every field is a number or a schedule, as text."""
     defaults = {name: _as_text(value) for name, value in hyper()._asdict().items()}
     fields = [(name, type(value), field(default=value)) for name, value in defaults.items()]
-    return dataclasses.make_dataclass(f"{hyper.__name__}Text", fields, frozen=True)
+    # The docstring has a line for each hyper-parameter, which the command line shows as its help.
+    return dataclasses.make_dataclass(
+        f"{hyper.__name__}Text", fields, frozen=True, namespace={"__doc__": hyper.__doc__}
+    )
 
 
 def _as_text(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.storage import disk
-from covey.storage.disk import DamagedError, unreadable
+from covey.storage.disk import DamagedError, read_error
 from covey.storage.documents import is_count
 from covey.storage.jsonl import read_rows
 
@@ -47,7 +47,7 @@ class Changes:
         except FileNotFoundError:
             found = []
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            raise read_error(self.path, error) from error
         for number, (row, _) in enumerate(found, 1):
             known = row.pop("crc", None)
             fits = row.keys() == FIELDS and is_count(row["step"]) and isinstance(row["name"], str)

@@ -37,7 +37,7 @@ class UnreadableError(CoveyError):
     """The operating system refused to read a file, which may be intact."""
 
 
-def unreadable(path: Path, error: OSError) -> UnreadableError:
+def read_error(path: Path, error: OSError) -> UnreadableError:
     """Returns the error for a file that can't be read. It says nothing about the content."""
     return UnreadableError(
         f"{error.filename or path} can't be read: {error.strerror or error}. It may be intact, so nothing was changed. "

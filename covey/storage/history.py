@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from covey.errors import CoveyError, require
 from covey.storage.atomic import replace_text
-from covey.storage.disk import DamagedError, unreadable
+from covey.storage.disk import DamagedError, read_error
 from covey.storage.documents import read_document
 from covey.storage.extent import Extent, as_extent
 from covey.storage.jsonl import Row, read_rows
@@ -16,7 +16,7 @@ from covey.storage.store import Store
 
 T = TypeVar("T")
 ATTEMPTS = 3
-"""How often a file is read again because a trainer may have changed it meanwhile."""
+"""Attempts to read a file that a trainer may change meanwhile."""
 PAUSE = 0.1
 """Seconds between two attempts."""
 RECOVERED = "recovered.json"
@@ -53,7 +53,7 @@ def read_history(path: Path, build: Callable[[Iterator[Row]], T]) -> T:
             fault = str(error).removesuffix(".")
             remedy = f"Restore it from a copy, or let `covey resume {folder}` rename it and keep its valid rows."
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise read_error(path, error) from error
         if attempt and known == known_extents(folder).get(path.stem):
             break
         time.sleep(PAUSE)  # a run that has just been resumed truncates its files and removes checkpoints
@@ -88,5 +88,5 @@ def _recorded(path: Path, info: Mapping[str, Any]) -> dict[str, Extent]:
     except (FileNotFoundError, DamagedError, KeyError, AttributeError):
         return {}  # the files then match the checkpoint, or are recovered again
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error
     return {name: extent for name, extent in extents.items() if extent}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from covey.storage import disk
 from covey.storage.atomic import replacing
-from covey.storage.disk import DamagedError, unreadable
+from covey.storage.disk import DamagedError, read_error
 from covey.storage.documents import is_count
 from covey.storage.extent import EMPTY, Extent
 
@@ -141,7 +141,7 @@ class Jsonl:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            raise read_error(self.path, error) from error
         return found == known and last == b"\n"
 
     def _recover(self, known: Extent, report: Callable[[str], None], step: int) -> Extent:

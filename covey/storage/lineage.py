@@ -38,12 +38,12 @@ class Lineage(NamedTuple):
 
     @property
     def evaluated(self) -> np.ndarray:
-        """Whether each moment [G] is a generation."""
+        """Flags [G]: True where a moment is a generation."""
         return np.diff(self.generation, prepend=-1) > 0
 
     @property
     def replaced(self) -> np.ndarray:
-        """Whether each member [G, P] became a copy of another."""
+        """Flags [G, P]: True where a member became a copy of another."""
         return (self.reason == "worse") | (self.reason == "failed")
 
 

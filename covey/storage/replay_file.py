@@ -28,7 +28,7 @@ BLANK = "0" * 64
 """Stands in the place of the digest while it is computed."""
 METADATA = {"format", "version", "environment", "algorithm", "step", DIGEST}
 ROUNDING = 1e-3
-"""How far beyond [-1, 1] an action may be."""
+"""The tolerance of the limits [-1, 1] of actions."""
 
 
 class ReplayFile(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.errors import require
 from covey.storage.checkpoint import Checkpoint
-from covey.storage.disk import reading, unreadable
+from covey.storage.disk import read_error, reading
 from covey.storage.folder import RunFolder
 from covey.storage.layout import BEST, Arrays, is_per_member
 from covey.storage.store import Report, Store
@@ -146,4 +146,4 @@ def _add_rows(found: Arrays, store: Store, step: int, part: Part, members: int) 
                     found.setdefault(name, np.empty((members, *rows.shape[1:]), rows.dtype))
                     found[name][part.target : part.target + len(rows)] = rows
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise read_error(path, error) from error

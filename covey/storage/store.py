@@ -14,14 +14,14 @@ import numpy as np
 from covey.errors import CoveyError, require
 from covey.storage import checkpoint, disk
 from covey.storage.checkpoint import Checkpoint
-from covey.storage.disk import PARTIAL, DamagedError, unreadable
+from covey.storage.disk import PARTIAL, DamagedError, read_error
 
 KEEP = 2
 """Checkpoints that are kept of each kind."""
 DAMAGED = ".damaged"
 """The ending of a checkpoint that was found to be damaged."""
 ATTEMPTS = 100
-"""How often a reader starts again because a trainer replaces the checkpoints meanwhile."""
+"""Attempts of a reader while a trainer replaces the checkpoints."""
 Report = Callable[[str], None]
 """Called with a sentence about a damaged file."""
 
@@ -66,7 +66,7 @@ class Store:
         try:
             found = [pattern.fullmatch(name) for name in disk.list_folder(self.folder)]
         except OSError as error:
-            raise unreadable(self.folder, error) from error
+            raise read_error(self.folder, error) from error
         return sorted(int(match[1]) for match in found if match)
 
     def read_newest(self, report: Report, set_aside: bool = True) -> Checkpoint:
@@ -165,14 +165,14 @@ class Store:
             if self._is_gone(path):
                 return None
             if isinstance(error, OSError):
-                raise unreadable(path, error) from error
+                raise read_error(path, error) from error
             return str(error).removesuffix(".")
 
     def _is_gone(self, path: Path) -> bool:
         try:
             return not disk.exists(path)
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise read_error(path, error) from error
 
     def _set_aside(self, path: Path) -> str:
         """Renames a damaged checkpoint. Returns a sentence about it."""

@@ -18,7 +18,7 @@ class TensorBoard:
     Args:
         folder: The folder of the event files.
         members: The indices of the members.
-        step: The step from which the run resumes; 0 if it is new. TensorBoard is told to drop later events, because the
+        step: The step from which the run resumes; 0 if it is new. TensorBoard drops the later events, because the
             resumed run writes them again.
     """
 
@@ -56,7 +56,7 @@ class TensorBoard:
 class _EventFile:
     """One event file.
 
-    TensorBoard's own writer is not used: it follows links, and if it fails, a thread of its own prints a traceback.
+    TensorBoard's own writer is not used: it follows links, and if it fails, its thread prints a traceback.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_folder_of_another_configuration(tmp_path: Path, capsys):
         ('{"algorithm": "tdd3"}', "Did you mean 'td3'"),
         ('{"algorithm": "td3", "stepz": 5}', "Did you mean 'steps'"),
         ('{"algorithm": "td3", "steps": "many"}', "steps must be int"),
-        ('{"algorithm": "td3", "agent": {"batch_size": 1.5}}', "agent.batch_size must be int"),
+        ('{"algorithm": "td3", "agent": {"batch_size": 1.5}}', "--agent.batch-size must be int"),
         ('{"algorithm": "td3", "agent": {"networks": {"actor": {"hidden": 5}}}}', "must be a list"),
         ('{"algorithm": "td3", "hyper": {"tua": "1"}}', "Did you mean 'tau'"),
         ('{"algorithm": "td3", "evaluations": 1000000000000}', "--evaluations must be at most 100,000"),

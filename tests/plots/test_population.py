@@ -159,7 +159,7 @@ def test_a_lineage_is_read_as_it_was_written(tmp_path: Path):
 
 
 def test_a_failure_between_generations_is_a_moment_of_its_own(tmp_path: Path):
-    """Those who did not fail go on there as they were, and nobody is evaluated."""
+    """Members that did not fail continue unchanged, and none is evaluated."""
     rows = Simulated(members=4, hypers=2).run(generations=3)
     donor = rows[4 + 2]
     failure = {**donor, "step": 3000, "member": 1, "parent": 2, "fitness": None, "reason": "failed"}

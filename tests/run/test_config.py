@@ -48,7 +48,7 @@ def test_nested_values_start_from_the_default_of_their_owner():
 def test_wrong_nested_values_are_still_named():
     with pytest.raises(covey.CoveyError, match=r"no field of agent\.networks\.actor called 'hiden'"):
         from_json(Config, {"networks": {"actor": {"hiden": [3]}}}, "agent")
-    with pytest.raises(covey.CoveyError, match="hidden sizes must be positive"):
+    with pytest.raises(covey.CoveyError, match=r"`agent\.networks\.actor\.hidden` sizes must be positive"):
         from_json(Config, {"networks": {"actor": {"hidden": [0]}}}, "agent")
 
 

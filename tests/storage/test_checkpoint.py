@@ -164,13 +164,13 @@ def test_readers_beside_a_trainer_see_whole_checkpoints(tmp_path: Path):
     store = store_with(tmp_path, 1)
     writer = threading.Thread(target=lambda: store_with(tmp_path, *range(2, 50)))
     writer.start()
-    seen = []
+    steps = []
     while writer.is_alive():
         arrays, info = store.read_newest(pytest.fail, set_aside=False)
         assert arrays["count"] == info["step"]
         assert (store.newest_info() or {})["step"] >= info["step"]
-        seen.append(info["step"])
-    assert seen == sorted(seen) and len(set(seen)) > 2
+        steps.append(info["step"])
+    assert steps == sorted(steps) and len(set(steps)) > 2
 
 
 def test_there_is_no_pickle_in_a_run(tmp_path: Path):
