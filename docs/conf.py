@@ -56,6 +56,7 @@ autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 add_module_names = False
 default_role = "code"  # docstrings write `name` as Markdown does
 maximum_signature_line_length = 88
