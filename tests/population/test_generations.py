@@ -113,7 +113,7 @@ def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
 
 def test_sharing_needs_one_device():
     options = TINY | {"seeds": 4, "pbt": {"replay": "share"}, "devices": 2}
-    with pytest.raises(CoveyError, match="one process and --devices 1"):
+    with pytest.raises(CoveyError, match="one process and `devices` 1"):
         build(default_config("td3", **options).resolved())
 
 
@@ -150,10 +150,10 @@ def test_nested_hyper_parameters_are_tuned():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"seeds": 4, "devices": 3}, "is more than the 2 there are"),
+        ({"seeds": 4, "devices": 3}, "`devices` 3 is more than the 2 available"),
         ({"seeds": 3, "devices": 2}, "3 members can't be divided among 2 devices.*1 or 3 devices.*2 or 4 members"),
         ({"seeds": 4, "pbt": {"fitness": "cells"}}, "no fitness called 'cells'"),
-        ({"seeds": 1, "pbt": {}}, "--members must be at least 2"),
+        ({"seeds": 1, "pbt": {}}, "`members` must be at least 2"),
         ({"seeds": 4, "pbt": {"bottom": 0.1}}, "less than one"),
         ({"seeds": 4, "pbt": {}, "hyper": {"tau": "linear:0.1:0.2"}, "space": {"tau": "0.1:0.3"}}, "follows the sched"),
         ({"seeds": 4, "pbt": {}, "space": {"taw": "0.1:0.3"}}, "taw"),
