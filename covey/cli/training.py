@@ -8,6 +8,7 @@ import tyro
 
 from covey.cli.arguments import asks_for_help, first, parse, take, take_all
 from covey.cli.catalogue import agents
+from covey.cli.flags import with_flags
 from covey.errors import require
 
 TRAIN = """\
@@ -51,7 +52,7 @@ def evolve(arguments: list[str]) -> None:
         print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
         agents([])
         return
-    with ending_together():
+    with ending_together(lambda error: with_flags(error, ["evolve", *arguments])):
         _evolve(*first(arguments, "an agent", "covey evolve sac --env pendulum --members 8"))
 
 
@@ -117,7 +118,7 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
 
 def _job(arguments: list[str]) -> tuple[Any, list[str]]:
     """Returns the place of this process in a job, if it is in one, and the remaining arguments."""
-    from covey.population.job import Place, plan
+    from covey.population.job import JobOptions, plan
 
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
@@ -128,7 +129,7 @@ def _job(arguments: list[str]) -> tuple[Any, list[str]]:
         numbers.append(None if text is None else int(text))
     if coordinator is None:
         return None, arguments
-    place = Place(coordinator, *numbers)
+    place = JobOptions(coordinator, *numbers)
     plan(place)
     return place, arguments
 
@@ -153,7 +154,7 @@ def resume(arguments: list[str]) -> None:
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
         return
-    with ending_together():
+    with ending_together(lambda error: with_flags(error, ["resume", *arguments])):
         _resume(*first(arguments, "a run folder", "covey resume runs/pendulum-td3-0"))
 
 

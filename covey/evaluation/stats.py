@@ -1,4 +1,4 @@
-"""Honest numbers: means with their 95 % interval, interquartile means with a bootstrap interval."""
+"""Means with their 95 % interval, and interquartile means with a bootstrap interval."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Interval(NamedTuple):
-    """A centre and the ends of its 95 % interval; the ends are NaN where one value tells nothing of the spread."""
+    """An estimate and the ends of its 95 % interval; the ends are NaN if there is only one value."""
 
     centre: float
     low: float
@@ -19,7 +19,7 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: np.ndarray) -> Interval:
-    """The mean of independent values and Student's 95 % interval of it."""
+    """Returns the mean of independent values with Student's 95 % interval."""
     values = np.asarray(values, np.float64).ravel()
     centre = float(values.mean())
     if values.size < 2:
@@ -31,14 +31,14 @@ def mean_interval(values: np.ndarray) -> Interval:
 
 
 def iqm(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half along axis 0 (Agarwal et al., 2021, arXiv 2108.13264)."""
+    """Returns the interquartile mean along axis 0 (Agarwal et al., 2021, arXiv 2108.13264)."""
     values = np.sort(values, axis=0)
     cut = values.shape[0] // 4
     return values[cut : values.shape[0] - cut].mean(axis=0)
 
 
 def iqm_interval(values: np.ndarray, draws: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """IQM of seeds [S, points] with its percentile bootstrap interval over seeds."""
+    """Returns the interquartile mean of seeds [S, points], and the ends of its percentile bootstrap interval."""
     random = np.random.default_rng(0)
     picks = random.integers(0, values.shape[0], (draws, values.shape[0]))
     means = np.stack([iqm(values[pick]) for pick in picks])

@@ -20,8 +20,8 @@ def searched(space: Space) -> Space:
     return {name: range_ for name, range_ in space.items() if range_.searched}
 
 
-def parse_range(flag: str, text: str, allowed: Range) -> Range | None:
-    """Parses `LOW:HIGH[:SCALE]`; returns None for `off`. Errors name `flag`."""
+def parse_range(option: str, text: str, allowed: Range) -> Range | None:
+    """Parses `LOW:HIGH[:SCALE]`; returns None for `off`. Errors name the `option`."""
     if text == "off":
         return None
     low, _, rest = text.partition(":")
@@ -32,14 +32,15 @@ def parse_range(flag: str, text: str, allowed: Range) -> Range | None:
     try:
         found = allowed._replace(low=float(low), high=float(high), scale=cast(Scale, scale), searched=True)
     except ValueError:
-        raise CoveyError(f"{flag} must be LOW:HIGH, LOW:HIGH:SCALE or off, as in 1e-5:1e-2, not {text!r}.") from None
+        raise CoveyError(f"{option} must be LOW:HIGH, LOW:HIGH:SCALE or off, as in 1e-5:1e-2, not {text!r}.") from None
     require(
         allowed.least <= found.low < found.high <= allowed.most and math.isfinite(found.high - found.low),
-        f"{flag} {text}: LOW must be less than HIGH, and both must lie between {allowed.least:g} and {allowed.most:g}.",
+        f"{option} {text}: LOW must be less than HIGH, and both must lie between {allowed.least:g} and "
+        f"{allowed.most:g}.",
     )
     require(
         (scale != "log" or found.low > 0) and (scale != "one_minus" or found.high < 1),
-        f"{flag} {text}: the scale {scale} needs values {'above 0' if scale == 'log' else 'below 1'}.",
+        f"{option} {text}: the scale {scale} needs values {'above 0' if scale == 'log' else 'below 1'}.",
     )
     return found
 

@@ -1,7 +1,7 @@
-"""Islands: parts of a population that never wait for each other, and tell of themselves on a board.
+"""Islands: parts of a population that never wait for each other, and exchange members through a board.
 
-An island judges its members when it comes by a generation, and compares them with what the others have said last,
-however far these are. What is decided therefore depends on who is how fast.
+An island evaluates its members when it reaches a generation, and ranks them among the last reports of the other
+islands, however far these are. The exchange therefore depends on the speed of the islands.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from covey.population.processes import MemberLostError, pack, rows, unpack
 
 
 class MemberReport(NamedTuple):
-    """What is known of one member: a row of a Standing, and what its weights can be had for, if they may be copied."""
+    """One member's row of a `Ranking`, and a handle to its weights (None if they are not offered for copying)."""
 
     fitness: float
     scores: np.ndarray
@@ -26,63 +26,72 @@ class MemberReport(NamedTuple):
 
 
 class Board:
-    """What all islands have said last. `keep` takes weights and returns what they can be had for."""
+    """The last reports of all islands, and the lines that they log.
 
-    def __init__(self, keep: Callable[[np.ndarray], Any] = lambda weights: weights) -> None:
-        self._keep = keep
+    Args:
+        store: Stores the weights of a member and returns a handle to them.
+    """
+
+    def __init__(self, store: Callable[[np.ndarray], Any] = lambda weights: weights) -> None:
+        self._store = store
         self._reports: dict[int, MemberReport] = {}
         self._lines: list[tuple[int, str]] = []
 
     def publish(self, reports: dict[int, MemberReport]) -> None:
-        """Replaces what was known of these members."""
+        """Replaces the reports of these members."""
         for member, report in reports.items():
-            kept = None if report.weights is None else self._keep(report.weights)
-            self._reports[member] = report._replace(weights=kept)
+            handle = None if report.weights is None else self._store(report.weights)
+            self._reports[member] = report._replace(weights=handle)
 
     def read(self) -> dict[int, MemberReport]:
-        """What is known of the members, by their numbers."""
+        """Returns the reports by the index of the member."""
         return dict(self._reports)
 
-    def tell(self, island: int, line: str) -> None:
-        """A line for whoever watches the run."""
+    def log(self, island: int, line: str) -> None:
+        """Adds a line to the log."""
         self._lines.append((island, line))
 
-    def news(self) -> list[tuple[int, str]]:
-        """The lines since the last call, each with the island that told it."""
-        lines, self._lines = self._lines, []
+    def take_log(self) -> list[tuple[int, str]]:
+        """Returns the lines since the last call, each with its island."""
+        lines = self._lines
+        self._lines = []
         return lines
 
 
 class BoardClient(Protocol):
-    """An island's way to the board. Nothing here fails or waits for long, whatever has become of the board."""
+    """An island's access to the board. No method raises an error or blocks for long, even if the board is lost."""
 
-    def publish(self, reports: dict[int, MemberReport]) -> None: ...
+    def publish(self, reports: dict[int, MemberReport]) -> None:
+        """Replaces the reports of these members."""
+        ...
 
     def read(self) -> dict[int, MemberReport]:
-        """What is known of the members; nothing where the board does not answer."""
+        """Returns the reports; none if the board does not answer."""
         ...
 
     def collect(self, weights: Any) -> np.ndarray | None:
-        """The weights themselves; None where they are lost."""
+        """Returns the weights of a handle; None if they are lost."""
         ...
 
-    def tell(self, line: str) -> None: ...
+    def log(self, line: str) -> None:
+        """Adds a line to the log."""
+        ...
 
 
 @dataclass(frozen=True)
 class Island:
-    """The crew of one island: a process alone with its files and checkpoints, that hears of the others' members."""
+    """The process group of one island: a single process with its own files, which can copy members of other islands."""
 
     number: int
     members: int
-    """Of all islands."""
+    """Members of all islands."""
     donors: int
-    """How many of all members may be copied: of its own, an island offers no more than that."""
+    """The number of members that may be copied: an island offers no more of its own."""
     client: BoardClient
     index: int = 0
     count: int = 1
     _known: dict[int, MemberReport] = field(default_factory=dict, init=False)
-    """What was heard last, of its own members too."""
+    """The last reports, of its own members too."""
 
     def local_members(self, size: int) -> range:
         return range(self.number * size, (self.number + 1) * size)
@@ -97,7 +106,10 @@ class Island:
         return condition
 
     def gather_ranking(self, own: Ranking, agents: Any) -> Ranking:
-        """What is known of all members. One that nobody has heard of counts as failed, so that nobody copies it."""
+        """Publishes this island's members and returns the ranking of all.
+
+        A member without a report counts as failed, so that it is not copied.
+        """
         mine = self._reports(own)
         first = self.local_members(len(own.fitness)).start
         offered = [int(slot) + first for slot in ranked(own)[: self.donors]]
@@ -114,7 +126,7 @@ class Island:
         return jax.tree.map(lambda *own: np.concatenate(own), *parts)
 
     def _reports(self, own: Ranking) -> dict[int, MemberReport]:
-        """This island's members by their numbers."""
+        """Returns the reports of this island's members, without weights."""
 
         def report(slot: int) -> MemberReport:
             hypers = {name: float(values[slot]) for name, values in own.hypers.items()}
@@ -123,9 +135,9 @@ class Island:
         return {member: report(slot) for slot, member in enumerate(self.local_members(len(own.fitness)))}
 
     def _table(self, own: Ranking) -> Ranking:
-        """Everything known as columns [P]."""
-        unheard = MemberReport(np.nan, np.full(own.scores.shape[1], np.nan), True, dict.fromkeys(own.hypers, np.nan))
-        reports = [self._known.get(m, unheard) for m in range(self.members)]
+        """Returns all known reports as columns [P]."""
+        missing = MemberReport(np.nan, np.full(own.scores.shape[1], np.nan), True, dict.fromkeys(own.hypers, np.nan))
+        reports = [self._known.get(m, missing) for m in range(self.members)]
         return Ranking(
             np.array([report.fitness for report in reports], own.fitness.dtype),
             np.stack([report.scores for report in reports]),
@@ -134,10 +146,10 @@ class Island:
         )
 
     def _collect(self, member: int, like: Any) -> Any:
-        """The row [1, ...] of another island's member."""
+        """Returns the row [1, ...] of another island's member."""
         offered = self._known[member].weights
         found = None if offered is None else self.client.collect(offered)
         if found is None:
-            self.client.tell(f"The weights of member {member} are lost: it can't be copied.")
+            self.client.log(f"The weights of member {member} are lost: it can't be copied.")
             raise MemberLostError(member)
         return unpack(found[None], like)

@@ -1,4 +1,4 @@
-"""What the islands of a run leave, put together as the files of one run."""
+"""Merges the files of a run's islands into the files of one run."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from covey.storage.store import Store
 def merge(folder: RunFolder, islands: int, members: int) -> None:
     """Writes the metrics, episodes and lineage of all members, and the best policy, into the run's own files.
 
-    Of a run that is not over they hold what is known of all members: an island that is ahead is cut.
+    While a run is under way, they end at the slowest island: rows that not all members have are left out.
     """
     parts = [folder.island(number) for number in range(islands)]
     everyone = set(range(members))
@@ -28,23 +28,33 @@ def merge(folder: RunFolder, islands: int, members: int) -> None:
 
 
 def reached(folder: RunFolder, island: int) -> int:
-    """The step of an island's newest checkpoint; 0 before the first."""
+    """Returns the step of an island's newest checkpoint; 0 before the first."""
     return max(Store(folder.island(island).checkpoints, "step").steps(), default=0)
 
 
-def _whole(paths: list[Path], moment: Callable[[dict[str, Any]], tuple[Any, ...]], everyone: set[int]) -> list[Row]:
-    """The rows of the moments of which every member has some, in the order of steps, then of members."""
+def fingerprint(folder: RunFolder, islands: int) -> list[Any]:
+    """Returns a value that changes whenever `merge` would read something new."""
+    found: list[Any] = []
+    for part in (folder.island(number) for number in range(islands)):
+        for path in (part.metrics, part.episodes, part.lineage):
+            found.append((path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None)
+        found.append(Store(part.checkpoints, "best").steps())
+    return found
+
+
+def _whole(paths: list[Path], key_of: Callable[[dict[str, Any]], tuple[Any, ...]], everyone: set[int]) -> list[Row]:
+    """Returns the rows whose key all members have, ordered by step, then by member. A key starts with the step."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for path in paths:
         for row in _read(path):
-            groups.setdefault(moment(row.values), []).append(row)
+            groups.setdefault(key_of(row.values), []).append(row)
     whole = {key: rows for key, rows in groups.items() if {row.values["member"] for row in rows} == everyone}
     in_order = sorted(whole, key=lambda key: key[0])
     return [row for key in in_order for row in sorted(whole[key], key=lambda row: row.values["member"])]
 
 
 def _lineage(paths: list[Path]) -> list[Row]:
-    """The rows up to the last generation that every island has come by."""
+    """Returns the rows up to the last generation that all islands have reached."""
     parts = [_read(path) for path in paths]
     last = min((rows[-1].values["step"] if rows else -1) for rows in parts)
     rows = [row for rows in parts for row in rows if row.values["step"] <= last]
@@ -52,7 +62,7 @@ def _lineage(paths: list[Path]) -> list[Row]:
 
 
 def _merge_best(folder: RunFolder, parts: list[RunFolder]) -> None:
-    """Copies the best policy of all islands, unless it is the one that is there."""
+    """Copies the best policy of all islands into the run's folder, unless it is there already."""
     stores = [Store(part.checkpoints, "best") for part in parts]
     found = [store.read_newest(lambda text: None, set_aside=False) for store in stores if store.steps()]
     if not found:
@@ -67,17 +77,18 @@ def _merge_best(folder: RunFolder, parts: list[RunFolder]) -> None:
 
 
 KINDS = {"step": int, "member": int, "generation": int, "name": str}
+"""The types of the fields that rows are merged by."""
 
 
 def _read(path: Path) -> list[Row]:
-    """The rows of a file; a last line that a kill cut short is left out."""
+    """Returns the rows of a file, without a last line that is incomplete (the process was killed)."""
 
     def checked(rows: Iterator[Row]) -> list[Row]:
         found = list(rows)
         for row in found:
             fits = all(type(row.values[name]) is kind for name, kind in KINDS.items() if name in row.values)
             if not fits or not {"step", "member"} <= row.values.keys():
-                raise DamagedError(f"{path} is damaged: line {row.number}, {row.line[:80]!r}, is no row of covey's.")
+                raise DamagedError(f"{path} is damaged: line {row.number}, {row.line[:80]!r}, is not a valid row.")
         return found
 
     return read_history(path, checked) if os.path.lexists(path) else []

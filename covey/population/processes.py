@@ -84,6 +84,10 @@ class ProcessGroup(Protocol):
 class SingleProcess:
     """The process group of a single process, which has all members.
 
+    Args:
+        index: The index of this process.
+        count: The number of processes.
+
     Example:
         >>> covey.SingleProcess().local_members(4)
         range(0, 4)

@@ -13,10 +13,10 @@ from covey import agents, envs
 from covey.envs.base import HostBatch, Outcome
 from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
-from covey.evaluation.evaluate import evaluate, evaluate_members
+from covey.evaluation.evaluate import current_hypers, evaluate, evaluate_members
 from covey.hyper.schedule import Schedule
 from covey.run.config import default_config
-from covey.run.program import EVALUATION, build
+from covey.run.program import build
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from tests.runs import TINY
@@ -83,7 +83,7 @@ def test_a_reward_of_several_parts_is_their_weighted_sum():
     np.testing.assert_array_equal(run(InParts()).returns, run(Counter()).returns)
 
 
-def loops(episode_steps: int = 5) -> list[Any]:
+def loops() -> list[Any]:
     on_host = small_trainer("td3", envs.make("gymnasium:tests.host_tasks:Counted"), envs=2)
     return [DeviceLoop(small_trainer("td3", Counter(), envs=2), 3), HostLoop(on_host, 3)]
 
@@ -125,18 +125,15 @@ def test_a_run_evaluates_with_the_same_episodes():
     """A run and the library find the same returns of the same members."""
     program = build(default_config("td3", **(TINY | {"seeds": 2, "devices": 2})).resolved())
     population = program.init(print)
-    members = population.members
     ours = evaluate(program.loop, population, episodes=4)
-    theirs = program.evaluate(members.agent, program.hyper_at(members.hyper, 0), program.stream(EVALUATION), 4)
+    theirs, _ = program.evaluate(population, 0)
     assert_same(ours, theirs)
 
 
-def test_scheduled_values_are_those_of_the_moment(monkeypatch):
+def test_scheduled_values_are_those_of_the_current_step():
     trainer = small_trainer("td3", Point())
     schedules = trainer.schedules._replace(tau=Schedule("linear", 0.0, 1.0, 4 * trainer.block_steps))
     loop = DeviceLoop(dataclasses.replace(trainer, schedules=schedules), 2, "map")
-    used = []
-    monkeypatch.setattr("covey.evaluation.evaluate.evaluate_members", lambda *a: used.append(a[3]) or ())
-    evaluate(loop, loop.advance(loop.init(), 3, warmup=True))
-    np.testing.assert_array_equal(used[0].tau, [0.75, 0.75])
-    np.testing.assert_array_equal(used[0].critic_lr, [np.float32(trainer.schedules.critic_lr.start)] * 2)
+    now = current_hypers(loop, loop.advance(loop.init(), 3, warmup=True))
+    np.testing.assert_array_equal(now.tau, [0.75, 0.75])
+    np.testing.assert_array_equal(now.critic_lr, [np.float32(trainer.schedules.critic_lr.start)] * 2)

@@ -1,4 +1,4 @@
-"""Islands without Ray: what they tell each other, what is copied between them, and the files of the whole run."""
+"""Islands without Ray: their reports, copies between them, and the files of the whole run."""
 
 import json
 import sys
@@ -44,8 +44,8 @@ class Here:
         member, packed = weights
         return None if member in self.lost else packed
 
-    def tell(self, line: str) -> None:
-        self.board.tell(self.island, line)
+    def log(self, line: str) -> None:
+        self.board.log(self.island, line)
 
 
 def island(board: Board, number: int, donors: int = 1, **options: Any) -> Island:
@@ -62,7 +62,7 @@ def agents(first: float) -> dict[str, np.ndarray]:
     return {"weights": np.array([[first, 1.0], [first + 1, 2.0]], np.float32), "count": np.array([1, 2], np.int32)}
 
 
-def test_who_has_not_been_heard_of_is_not_copied():
+def test_a_member_without_a_report_is_not_copied():
     one = island(Board(), 1)
     found = one.gather_ranking(own(3.0, 4.0), agents(0.0))
     assert list(one.local_members(2)) == list(one.reported_members(2)) == [2, 3]
@@ -73,7 +73,7 @@ def test_who_has_not_been_heard_of_is_not_copied():
     assert {successors[m].parent for m in (2, 3)} <= {2, 3}
 
 
-def test_each_island_knows_what_the_others_said_last():
+def test_each_island_knows_the_last_reports_of_the_others():
     board = Board()
     zero, one = island(board, 0), island(board, 1)
     zero.gather_ranking(own(1.0, 2.0), agents(0.0))
@@ -117,8 +117,8 @@ def test_lost_weights_are_named():
     with pytest.raises(MemberLostError) as error:
         zero.fetch(agents(0.0), [3])
     assert error.value.member == 3
-    assert board.news() == [(0, "The weights of member 3 are lost: it can't be copied.")]
-    assert board.news() == []
+    assert board.take_log() == [(0, "The weights of member 3 are lost: it can't be copied.")]
+    assert board.take_log() == []
 
 
 CONFIG: dict[str, Any] = TINY | {"seeds": 4, "engine": "ray", "islands": 2, "pbt": {"bottom": 0.5, "top": 0.25}}
@@ -155,8 +155,8 @@ def test_islands_copy_each_other_unless_weights_are_lost(
     lines = rows(RunFolder(tmp_path).island(0).lineage)
     assert [line["member"] for line in lines] == [0, 1] * 3
     copied = {line["parent"] for line in lines if line["reason"] == "worse"}
-    said = any("are lost" in line for _, line in board.news())
-    assert (copied, said) == (set() if is_lost else {best}, is_lost)
+    logged = any("are lost" in line for _, line in board.take_log())
+    assert (copied, logged) == (set() if is_lost else {best}, is_lost)
 
 
 def test_the_files_of_the_whole_run(ahead: tuple[Path, dict[int, MemberReport]]):
@@ -209,11 +209,11 @@ def test_no_part_lies_on_two_machines(capacities: list[float], parts: int, expec
     ("options", "message"),
     [
         ({"islands": 3}, "4 members can't be divided among 3 islands.*1 or 2 or 4 islands"),
-        ({"pbt": {"replay": "copy", "bottom": 0.5}}, "--pbt.replay keep, not copy"),
-        ({"pbt": {"replay": "share", "bottom": 0.5}}, "--pbt.replay keep, not share"),
-        ({"engine": "local"}, "--islands 2 needs --engine ray"),
+        ({"pbt": {"replay": "copy", "bottom": 0.5}}, "`pbt.replay` keep, not copy"),
+        ({"pbt": {"replay": "share", "bottom": 0.5}}, "`pbt.replay` keep, not share"),
+        ({"engine": "local"}, "`islands` 2 needs `engine` ray"),
         ({"pbt": None}, "covey evolve"),
-        ({"engine": "dask"}, "--engine must be one of local, envpool, ray, not 'dask'"),
+        ({"engine": "dask"}, "`engine` must be one of local, ray, not 'dask'"),
     ],
 )
 def test_what_can_not_be_divided_among_islands(options: dict[str, Any], message: str):

@@ -90,7 +90,7 @@ def test_a_killed_worker_is_started_again_from_its_checkpoint(tmp_path: Path):
     # 127.0.0.1, as IPv4 and within IPv6
     assert listened and listened <= LOOPBACK
     assert "island 1: lost" in output and "island 0: lost" not in output
-    again = re.search(r"island 1: started again from step ([\d,]+) \(1 of 5\)", output)
+    again = re.search(r"island 1: restarted from step ([\d,]+) \(1 of 5\)", output)
     assert again and 0 < int(again[1].replace(",", "")) < LONG
     assert f"island 1: Going on from step {again[1]}." in output
     assert_whole(out)
@@ -103,16 +103,16 @@ if "covey.islands.ray" in sys.modules:  # in a worker: the command line imports 
 """
 
 
-def test_gives_up_with_what_the_worker_said(tmp_path: Path, monkeypatch):
+def test_gives_up_with_the_error_of_the_worker(tmp_path: Path, monkeypatch):
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "jax.py").write_text("raise ImportError('from the current folder')")  # installed packages come first
     monkeypatch.chdir(tmp_path)
     with process(["evolve", "td3", *OPTIONS, "--plugin", "broken", "--out", "run"]) as running:
         output, _ = running.communicate()
     assert running.returncode == 1, output
-    assert "started again from step 0 (5 of 5)" in output
+    assert "restarted from step 0 (5 of 5)" in output
     last = output.rpartition("covey: ")[2]
-    assert "was started again 5 times and came no further than step 0" in last
+    assert "was restarted 5 times without getting beyond step 0" in last
     assert "RuntimeError: this machine is broken" in last and 'File "' in last
 
 

@@ -150,7 +150,7 @@ def test_nested_hyper_parameters_are_tuned():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"seeds": 4, "devices": 3}, "is more than the 2 available"),
+        ({"seeds": 4, "devices": 3}, "`devices` 3 is more than the 2 available"),
         ({"seeds": 3, "devices": 2}, "3 members can't be divided among 2 devices.*1 or 3 devices.*2 or 4 members"),
         ({"seeds": 4, "pbt": {"fitness": "cells"}}, "no fitness called 'cells'"),
         ({"seeds": 1, "pbt": {}}, "`members` must be at least 2"),

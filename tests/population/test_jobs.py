@@ -81,7 +81,7 @@ def reached(out: Path) -> int:
     return max(Store(out / "checkpoints", "step").steps())
 
 
-def test_when_one_dies_the_other_says_so_and_any_number_resumes(tmp_path: Path):
+def test_when_one_dies_the_other_reports_it_and_any_number_resumes(tmp_path: Path):
     """Two processes, one, two, one: the second is killed, then the single one, then the first, with the coordinator."""
     out = tmp_path / "run"
     killed(job([*EVOLVE, *LONG, "--out", str(out)]), 1, 400, out)
@@ -118,7 +118,7 @@ def test_wrong_options_of_one_end_both(tmp_path: Path):
     first, second = job([*EVOLVE, "--out", str(tmp_path / "run")], second=("--replay", "missing.safetensors"))
     output = ended([first, second], 90.0)
     assert "missing.safetensors" in output[1]
-    assert "not given the same options: --replay" in output[0] or "Process 1 of this job has stopped" in output[0]
+    assert "have different options: --replay" in output[0] or "Process 1 of this job has stopped" in output[0]
     first, second = job([*EVOLVE, "--out", str(tmp_path / "run")], second=("--nonsense",))
     assert "--nonsense" in second.communicate(timeout=90)[0] and second.returncode == 2
     assert "Process 1 of this job has stopped: It was given wrong options." in ended([first])[0]
