@@ -218,7 +218,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_full_disk(tmp_path: Path):
-    """No file may grow beyond a few kilobytes: the run stops with an error, and goes on when there is room again."""
+    """No file may grow beyond a few kilobytes: the run stops with an error, and resumes when there is room again."""
     out = tmp_path / "run"
     arguments = ["train", "td3", *FLAGS, "--checkpoint-minutes", "0", "--out", str(out)]
     code = [sys.executable, "-c", LIMITED.format(size=20_000), *arguments]

@@ -1,8 +1,10 @@
 """What the documents show is run: examples, Python in the README and the docs, and the README's commands."""
 
+import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.runs import FLAGS, TINY
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL_PAGES = [*PAGES, *(page for page in sorted((ROOT / "docs").glob("*/*.md")) if "_build" not in page.parts)]
 
 
 @pytest.mark.parametrize("name", ["own_agent", "own_environment", "own_gymnasium", "own_network", "own_loop"])
@@ -32,6 +35,23 @@ def test_examples(name: str, tmp_path: Path, monkeypatch, capsys):
         gymnasium.registry.pop("Cart-v0", None)
         TORSOS.pop("residual", None)
     assert "return" in capsys.readouterr().out
+
+
+def test_a_population_in_memory(tmp_path: Path):
+    """The example of the library tier loads nothing that touches the disk, writes no file, and improves."""
+    code = (
+        "import runpy, sys\n"
+        f"names = runpy.run_path({str(ROOT / 'examples' / 'own_population.py')!r})\n"
+        "found = [name for name in sys.modules if name.startswith(('covey.storage', 'covey.run', 'covey.plots'))]\n"
+        "assert not found, found\n"
+        "assert names['returns'].mean(axis=1).max() > -20, names['returns']\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "generation 5: mean returns" in done.stdout and "copies" in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_example_of_an_environment_keeps_the_contract(monkeypatch, capsys):
@@ -68,7 +88,7 @@ def test_commands_in_the_readme(tmp_path: Path, monkeypatch, capsys):
     assert (tmp_path / "curves.png").exists()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not target.startswith("http"):

@@ -1,4 +1,4 @@
-"""Islands on Ray, as a user starts them: workers are killed, and the run goes on. `make test-ray` runs this."""
+"""Islands on Ray, as a user starts them: workers are killed, and the run continues. `make test-ray` runs this."""
 
 import importlib.util
 import os
@@ -92,7 +92,7 @@ def test_a_killed_worker_is_started_again_from_its_checkpoint(tmp_path: Path):
     assert "island 1: lost" in output and "island 0: lost" not in output
     again = re.search(r"island 1: restarted from step ([\d,]+) \(1 of 5\)", output)
     assert again and 0 < int(again[1].replace(",", "")) < LONG
-    assert f"island 1: Going on from step {again[1]}." in output
+    assert f"island 1: Resuming from step {again[1]}." in output
     assert_whole(out)
 
 
@@ -116,7 +116,7 @@ def test_gives_up_with_the_error_of_the_worker(tmp_path: Path, monkeypatch):
     assert "RuntimeError: this machine is broken" in last and 'File "' in last
 
 
-def test_ctrl_c_saves_all_islands_and_resume_goes_on(tmp_path: Path):
+def test_ctrl_c_saves_all_islands_and_resume_continues(tmp_path: Path):
     out = tmp_path / "run"
     with process(["evolve", "td3", *OPTIONS, "--out", str(out)]) as running:
         read_until(running, r"island [01]: step +20,000")
@@ -129,5 +129,5 @@ def test_ctrl_c_saves_all_islands_and_resume_goes_on(tmp_path: Path):
     with process(["resume", str(out)]) as running:
         output, _ = running.communicate()
     assert running.returncode == 0, output
-    assert all(f"Going on from step {step:,}." in output for step in saved if step)
+    assert all(f"Resuming from step {step:,}." in output for step in saved if step)
     assert_whole(out)

@@ -88,7 +88,7 @@ def test_when_one_dies_the_other_reports_it_and_any_number_resumes(tmp_path: Pat
     (single,) = job(["resume", str(out)], processes=1)
     after([single], reached(out), out)
     single.kill()
-    assert "Going on from step" in single.communicate()[0]
+    assert "Resuming from step" in single.communicate()[0]
     killed(job(["resume", str(out)]), 0, reached(out), out)
     finish(job(["resume", str(out)], processes=1))
     assert not (out / "checkpoints" / "process-1").exists()

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on: one line at any width, plain text where there is no terminal."""
+"""Output during a run: one line at any width, plain text without a terminal."""
 
 import io
 

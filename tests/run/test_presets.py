@@ -84,7 +84,7 @@ def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
     agent = {"networks": {"actor": {"hidden": [16]}, "critic": {"hidden": [16]}}, "batch_size": 8}
     options = {"env": "point", "steps": 800, "warmup": 400, "envs": 2, "evaluations": 1, "episodes": 2}
     covey.train("td3", out=tmp_path / "with", quiet=True, hyper={"tau": 0.02}, agent=agent, **options)
-    assert (tmp_path / "with" / "metrics.jsonl").read_text() == before, "gone on with, not begun again"
+    assert (tmp_path / "with" / "metrics.jsonl").read_text() == before, "resumed, not started again"
     with pytest.raises(covey.CoveyError, match=r"hyper\.actor_lr is '0\.001' there and '0\.0003' here"):
         covey.train("td3", out=tmp_path / "with", quiet=True, preset=False, hyper={"tau": 0.02}, agent=agent, **options)
 

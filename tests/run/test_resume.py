@@ -51,7 +51,7 @@ def newest(out: Path) -> int:
 
 
 def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
-    """kill -9 at random moments after new checkpoints, so that each process goes on in the middle of the run."""
+    """kill -9 at random moments after new checkpoints, so that each process resumes in the middle of the run."""
     out = tmp_path / "run"
     options = ["--seeds", "2", "--steps", str(LONG), "--checkpoint-minutes", "0", "--out", str(out)]
     command, moments, killed_at = ["train", "td3", *FLAGS, *options], random.Random(0), [0]

@@ -263,7 +263,7 @@ def test_a_run_that_is_cut_off_ends_as_one_that_was_left_alone(tmp_path: Path, m
         covey.train("td3", out=tmp_path / "cut", quiet=True, checkpoint_minutes=0.0, **RUN)
     assert main(["resume", str(tmp_path / "cut")]) == 0
     out = capsys.readouterr().out
-    assert "Going on from step 400" in out and "start anew" not in out and "animation:" in out
+    assert "Resuming from step 400" in out and "start anew" not in out and "animation:" in out
     assert_same_run(whole, tmp_path / "cut")
 
 
