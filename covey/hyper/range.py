@@ -31,4 +31,7 @@ class Range(NamedTuple):
 
 
 Space = dict[str, Range]
-"""A search space: ranges by the name of the hyper-parameter."""
+"""A search space: ranges by the name of the hyper-parameter, for example `{"tau": Range(0.001, 0.1)}`.
+
+Names in a nested Hyper are paths, such as `sac.actor_lr`.
+"""

@@ -19,7 +19,12 @@ Reason = Literal["start", "kept", "worse", "failed"]
 
 @dataclass(frozen=True)
 class PBT:
-    """The settings of population-based training."""
+    """The settings of population-based training.
+
+    Example:
+        >>> pbt = covey.PBT(bottom=0.25, top=0.25, significance=0.05)
+        >>> population, successors = covey.exchange(pbt, loop, population, returns, space, generation=1)
+    """
 
     interval: int = 0
     """Environment steps between generations; 0 for a generation at each evaluation."""
