@@ -125,7 +125,7 @@ def test_a_run_and_its_resume(tmp_path, monkeypatch):
     page = tmp_path / "replay.html"
     assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "300"]) == 0
     assert "brax" in page.read_text()
-    monkeypatch.setattr("covey.api.finish", lambda *arguments: None)  # the pictures are not compared
+    monkeypatch.setattr("covey.launch.finish", lambda *arguments: None)  # the pictures are not compared
     assert main([*train, "--steps", "320", "--evaluations", "1", "--out", str(tmp_path / "cut")]) == 0
     assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "cut")

@@ -159,8 +159,8 @@ def test_wrong_names_and_spaces_are_early_errors(name: str, message: str):
     ("arguments", "message"),
     [
         (["diayn", "--env", "gymnasium:Pendulum-v1"], "compiled environments only"),
-        (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 are more than the 1 environments"),
-        (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for environments on the host"),
+        (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 is more than the 1 environments"),
+        (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for host environments"),
     ],
 )
 def test_options_that_do_not_fit_are_early_errors(arguments: list[str], message: str, tmp_path, monkeypatch, capsys):

@@ -87,7 +87,7 @@ def test_a_run_with_the_environment_of_an_adapter(tmp_path: Path, monkeypatch: p
     from covey.run.program import build
 
     envs.register_adapter("arena", lambda name: Point(arena=float(name)))
-    assert build(default_config("td3", env="arena:3", steps=20_000).resolved()).env == Point(arena=3.0)
+    assert build(default_config("td3", env="arena:3", steps=20_000).resolved()).policy.env == Point(arena=3.0)
 
 
 def test_import_is_light():

@@ -15,7 +15,7 @@ from covey.nn.parts import Networks, Torso
 from covey.nn.regularise import BatchRenorm
 from covey.nn.returns import n_step
 from covey.run.config import default_config
-from covey.run.program import build
+from covey.run.policy import build_policy
 from covey.training.precision import InPrecision, in_precision
 from tests.nn.test_options import crossq_of, data_of, float64
 from tests.reference import SPEC, batch_of
@@ -249,7 +249,7 @@ def test_acting_and_runs_obey_the_precision():
         for a in (agent, in_precision(agent, "bfloat16"))
     )
     assert 1e-6 < float(jnp.abs(exact - rounded).max()) < 0.05
-    assert isinstance(build(default_config("sac", precision="bfloat16").resolved()).agent, InPrecision)
+    assert isinstance(build_policy(default_config("sac", precision="bfloat16").resolved()).agent, InPrecision)
 
 
 def test_td3_maximises_the_first_critic_alone():

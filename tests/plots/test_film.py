@@ -49,12 +49,12 @@ def test_a_run_ends_well_where_nothing_can_be_drawn(monkeypatch, tmp_path, capsy
         raise CoveyError("There is no screen.")
 
     monkeypatch.setattr(Point, "frame", frame)
-    from covey.api import start
+    from covey.launch import start_run
     from covey.run.config import default_config
     from covey.run.console import Reporter
     from tests.runs import TINY
 
-    start(default_config("td3", **TINY), tmp_path / "run", Reporter())
+    start_run(default_config("td3", **TINY), tmp_path / "run", Reporter())
     assert "animation:      none: There is no screen." in capsys.readouterr().out
 
 

@@ -77,7 +77,7 @@ def test_a_config_file_names_no_module_either(gift: Path, capsys: pytest.Capture
 def test_python_imports_only_the_plugins_that_are_named(gift: Path):
     sys.path.append(str(gift.parent))
     with pytest.raises(CoveyError, match=r"plugins=\['evil'\]"):
-        _ = covey.load(gift).program
+        _ = covey.load(gift).best
     with pytest.raises(CoveyError, match="must be a list of modules"):
         covey.load(gift, plugins="evil")
     assert not (gift.parent / "ran").exists()
@@ -90,7 +90,7 @@ def test_a_name_from_a_file_imports_nothing(gift: Path):
     with pytest.raises(CoveyError, match="imports no module"):
         envs.make_from_config("gymnasium:evil:X")
     with pytest.raises(CoveyError, match="imports no module"):
-        _ = covey.load(gift).program
+        _ = covey.load(gift).best
     assert allowed() == before and not (gift.parent / "ran").exists()
 
 
@@ -135,7 +135,7 @@ def test_no_other_library_takes_a_module(library: str, gift: Path):
     sys.path.append(str(gift.parent))
     names(RunFolder(gift), f"{library}:evil:X")
     with pytest.raises(CoveyError):
-        _ = covey.load(gift).program
+        _ = covey.load(gift).best
     assert not (gift.parent / "ran").exists()
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import covey
 from covey.cli import main
 from covey.errors import CoveyError
 from covey.storage.layout import restore, snapshot
@@ -153,7 +154,7 @@ def test_nan_weights_are_refused(tmp_path: Path, capsys):
         shutil.rmtree(run.folder.checkpoints / f"{prefix}_{info['step']:010d}")
         store.write(info["step"], arrays, info)
     with pytest.raises(CoveyError, match="NaN or infinite"):
-        run.policy()
+        covey.load(run.path).policy()
     for verb in ("eval", "resume"):
         assert main([verb, str(run.path)]) == 1
         assert "NaN or infinite" in capsys.readouterr().err
