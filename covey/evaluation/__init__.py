@@ -1,6 +1,6 @@
 """Greedy rollouts, their statistics, and trained policies as functions."""
 
-from covey.evaluation.evaluate import evaluate, evaluate_members
+from covey.evaluation.evaluate import EVALUATION, current_hypers, evaluate, evaluate_members, stream_key
 from covey.evaluation.host import HostEvaluator
 from covey.evaluation.policy import TrainedPolicy
 from covey.evaluation.record import GIF_FRAMES, record
@@ -10,6 +10,7 @@ from covey.evaluation.stats import Interval, mean_interval
 from covey.evaluation.summary import Evaluation
 
 __all__ = [
+    "EVALUATION",
     "GIF_FRAMES",
     "Episode",
     "Episodes",
@@ -17,6 +18,7 @@ __all__ = [
     "HostEvaluator",
     "Interval",
     "TrainedPolicy",
+    "current_hypers",
     "evaluate",
     "evaluate_members",
     "mean_interval",
@@ -24,4 +26,5 @@ __all__ = [
     "plan_paths",
     "record",
     "skill_paths",
+    "stream_key",
 ]

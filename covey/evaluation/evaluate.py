@@ -20,8 +20,8 @@ from covey.types import Key
 
 FIRST_SEED = 0x5EED_C0DE
 """Added to the seed of an evaluation, so that it draws other numbers than training, whose seeds are small."""
-STREAM = 1
-"""Folded into the key: a run evaluates its members with the same key, so that both find the same returns."""
+EVALUATION = 1
+"""The random stream of evaluations. A run uses the same, so that both find the same returns."""
 
 
 def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int = 0) -> Episodes:
@@ -46,7 +46,7 @@ def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int =
     """
     require(episodes >= 1, f"`episodes` must be at least 1, not {episodes}.")
     trainer = loop.trainer
-    key = jax.random.fold_in(jax.random.key(FIRST_SEED + seed), STREAM)
+    key = stream_key(EVALUATION, seed)
     states = population.members.agent
     hypers = current_hypers(loop, population)
     if isinstance(trainer.env, HostEnv):
@@ -54,6 +54,11 @@ def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int =
             return evaluator(states, hypers, key, episodes)
     found = evaluate_members(trainer.agent, trainer.env, states, hypers, key, episodes, loop.axis, loop.devices)
     return jax.device_get(found)
+
+
+def stream_key(number: int, seed: int = 0) -> Key:
+    """Returns the key of a random stream that training does not use. It is the same for all seeds of training."""
+    return jax.random.fold_in(jax.random.key(FIRST_SEED + seed), number)
 
 
 def current_hypers(loop: Loop, population: Population) -> Any:

@@ -11,7 +11,7 @@ from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
-from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure
+from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure, stream_key
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best
@@ -24,10 +24,8 @@ from covey.types import EnvSpec, Key, Metrics
 if TYPE_CHECKING:
     from covey.agents.skills.contract import SkillAgent
 
-EVALUATION, FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 1, 2, 3, 4, 5
-"""Random streams besides the training's own."""
-STREAMS = 0x5EED_C0DE
-"""Their root, far from the seeds that people choose."""
+FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 2, 3, 4, 5
+"""Random streams besides training's and that of evaluations (1)."""
 SKILL_EPISODES = 8
 """Episodes of each shown skill in the measures of skills."""
 
@@ -58,7 +56,7 @@ class PolicyProgram:
     def stream(self, number: int, seed: int = 0) -> Key:
         """Returns a random stream that training does not use, the same in every run: all seeds get the same starts."""
         require(-LARGEST <= seed <= LARGEST, f"`seed` must lie between {-LARGEST} and {LARGEST}, not {seed}.")
-        return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
+        return stream_key(number, seed)
 
     def evaluate(
         self, agents: Any, hypers: Any, key: Key, episodes: int, axis: Axis = "vmap", devices: int = 1

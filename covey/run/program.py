@@ -4,29 +4,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
-from covey.hyper.schedule import hyper_at, initial_hyper
+from covey.evaluation import EVALUATION, Episodes, current_hypers
+from covey.hyper.schedule import initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
 from covey.run.limits import MOST_GENERATIONS, check_training
-from covey.run.policy import EVALUATION, PolicyProgram, build_policy
+from covey.run.policy import PolicyProgram, build_policy
 from covey.storage.replay_file import ReplayFile, open_replay
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
-from covey.training.member import Population, new_tally
-from covey.training.sharding import SPLIT, place
+from covey.training.member import Population
 from covey.training.store import choose_axis
 from covey.training.trainer import Replay, Trainer, make_trainer
-
-if TYPE_CHECKING:
-    from covey.evaluation.rollout import Episodes
 
 LOGS_PER_EVALUATION = 5
 
@@ -129,24 +126,14 @@ class Program:
         hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 
-    def reset_tally(self, population: Population) -> Population:
-        """Returns the population with its sums at zero."""
-        loop = self.loop
-        tally = new_tally(len(loop.trainer.quantities))
-        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (loop.members, *x.shape)), tally)
-        members = population.members._replace(tally=place(fresh, loop.devices, SPLIT))
-        return population._replace(members=members)
+    def hypers(self, population: Population) -> Any:
+        """Returns the members' hyper-parameters [p] as of now: scheduled ones follow their schedule."""
+        return current_hypers(self.loop, population)
 
-    def hyper_at(self, hyper: Any, step: int) -> Any:
-        """Returns the members' hyper-parameters [p] at a step: scheduled ones follow their schedule."""
-        loop = self.loop
-        now = hyper_at(hyper, loop.trainer.schedules, jnp.int32(step))
-        return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
-
-    def evaluate(self, population: Population, step: int) -> tuple["Episodes", dict[str, Any]]:
+    def evaluate(self, population: Population) -> tuple[Episodes, dict[str, Any]]:
         """Evaluates every member [p]: greedy episodes, and the measures of its skills if it has any."""
         agents = population.members.agent
-        hypers = self.hyper_at(population.members.hyper, step)
+        hypers = self.hypers(population)
         key = self.policy.stream(EVALUATION)
         mapping = (self.loop.axis, self.loop.devices)
         episodes = self.policy.evaluate(agents, hypers, key, self.config.episodes, *mapping)

@@ -208,15 +208,15 @@ class Session:
             values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
         values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
         self.files.write(self.step, self.wall, values)
-        self.population = self.program.reset_tally(self.population)
+        self.population = self.program.loop.reset_tally(self.population)
         return own.fault[:, 0] >= 0
 
     def _hyper(self) -> Any:
         """Returns the members' hyper-parameters [p] at this step."""
-        return self.program.hyper_at(self.population.members.hyper, self.step)
+        return self.program.hypers(self.population)
 
     def _evaluate(self) -> tuple["Episodes", dict[str, np.ndarray]]:
-        return self.program.evaluate(self.population, self.step)
+        return self.program.evaluate(self.population)
 
     def _evaluate_and_tune(self, due: bool, failed: np.ndarray, any_failed: bool, speed: float) -> None:
         """Evaluates, keeps the best policy, and tunes the members at a generation or if one has failed."""

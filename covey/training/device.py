@@ -86,6 +86,10 @@ class DeviceLoop:
         population = self._store.repair(population, failed)
         return over_devices(self._restart, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, failed)
 
+    def reset_tally(self, population: Population) -> Population:
+        """Sets the sums of all members to zero (see `Loop.reset_tally`)."""
+        return self._store.reset_tally(population)
+
     def take_messages(self) -> list[str]:
         """Returns nothing: compiled environments send no messages."""
         return []

@@ -205,6 +205,10 @@ class HostLoop:
         found[:, :PLACEHOLDER_SIZE] = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
         return found
 
+    def reset_tally(self, population: Population) -> Population:
+        """Sets the sums of all members to zero (see `Loop.reset_tally`)."""
+        return self._store.reset_tally(population)
+
     def take_messages(self) -> list[str]:
         """Returns the messages for the user since the last call."""
         messages = self._messages

@@ -98,6 +98,10 @@ class Loop(Protocol):
         """Gives failed members [P] new environments and removes values that are not finite from their replay."""
         ...
 
+    def reset_tally(self, population: Population) -> Population:
+        """Sets the sums of all members to zero: metrics, finished episodes and the first fault since the last log."""
+        ...
+
     def take_messages(self) -> list[str]:
         """Returns the messages for the user since the last call."""
         ...

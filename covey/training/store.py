@@ -16,7 +16,7 @@ import numpy as np
 from covey.errors import require
 from covey.hyper.schedule import initial_hyper
 from covey.replay import ReplayState
-from covey.training.member import Member, Population
+from covey.training.member import Member, Population, new_tally
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members, place
 from covey.training.trainer import Trainer
 from covey.types import Array
@@ -48,6 +48,13 @@ class PopulationStore:
         chosen = np.arange(len(population.replay.data)) == member
         on_each = over_devices(self._put, self.devices, (LAYOUT, SPLIT, WHOLE, WHOLE), LAYOUT)
         return on_each(population, chosen, agent, data)
+
+    def reset_tally(self, population: Population) -> Population:
+        """Sets the sums of all members to zero."""
+        members = population.members
+        tally = new_tally(len(self.trainer.quantities))
+        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(population.replay.data), *x.shape)), tally)
+        return population._replace(members=members._replace(tally=place(fresh, self.devices, SPLIT)))
 
     def repair(self, population: Population, chosen: Any) -> Population:
         """Removes records that are not finite from the replay of the chosen members [P]."""

@@ -126,7 +126,7 @@ def test_a_run_evaluates_with_the_same_episodes():
     program = build(default_config("td3", **(TINY | {"seeds": 2, "devices": 2})).resolved())
     population = program.init(print)
     ours = evaluate(program.loop, population, episodes=4)
-    theirs, _ = program.evaluate(population, 0)
+    theirs, _ = program.evaluate(population)
     assert_same(ours, theirs)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.run.policy import EVALUATION
+from covey.evaluation import EVALUATION
 from tests.runs import TINY, rows
 
 NORMALISED = TINY["agent"] | {"normalise": {"observations": True, "rewards": True}}
