@@ -105,11 +105,20 @@ class Session:
         if writes:
             self.bests.remove_after(self.step)
             remove_unused(self.folder, self.group.count)
+            self._repair_best()
         pbt = self.program.config.pbt
         logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
         self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
+
+    def _repair_best(self) -> None:
+        """Writes the checkpoint of the best policy again if it is damaged: every training checkpoint has a copy."""
+        if self.best.arrays and not self.bests.is_intact(self.best.step, self.reporter.say):
+            self._write_best(self.best)
+
+    def _write_best(self, best: Best) -> None:
+        self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
 
     def _compile(self) -> None:
         """Compiles every program before speed is measured, with chunks of no blocks, which change nothing."""
@@ -334,7 +343,7 @@ class Session:
 
         def write() -> None:
             if best.arrays and writes:
-                self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
+                self._write_best(best)
             self.states.write(step, arrays, info)
             if writes:
                 remove_unused(self.folder, self.group.count)

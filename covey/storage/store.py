@@ -180,7 +180,7 @@ class Store:
         disk.remove(renamed)
         disk.rename(path, renamed)
         disk.sync_folder(self.folder)
-        return f" It was renamed to {renamed.name}; the one before it is used."
+        return f" It was renamed to {renamed.name}; the newest intact copy is used."
 
     def _remove(self, step: int) -> None:
         """Removes a checkpoint. Renames it first, so that an interrupted removal leaves none that looks damaged."""

@@ -1,6 +1,8 @@
 """A run does nothing twice, and its policy needs no training program."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +65,23 @@ def test_options_may_be_the_agents_own_types(tmp_path: Path):
     options = TINY | {"hyper": hyper, "agent": covey.TD3Config(batch_size=8)}
     run = covey.train("td3", out=tmp_path / "run", quiet=True, preset=False, **options)
     assert run.config.hyper.exploration_noise == "linear:0.3:0.1:1000" and run.config.agent.batch_size == 8
+
+
+@pytest.mark.parametrize("damage", ["cut", "fifo", "gone"])
+def test_resuming_repairs_the_checkpoint_of_the_best_policy(damage: str, tmp_path: Path, capsys):
+    """Every training checkpoint has a copy of it."""
+    run = tiny(tmp_path / "run")
+    before = run.evaluate(episodes=3).episodes.returns.tolist()
+    (file,) = run.folder.checkpoints.glob("best_*/arrays.safetensors")
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif damage == "fifo":
+        file.unlink()
+        os.mkfifo(file)
+    else:
+        shutil.rmtree(file.parent)
+    assert main(["resume", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert ("is damaged" in out) == (damage != "gone")
+    assert covey.load(run.path).evaluate(episodes=3).episodes.returns.tolist() == before
+    assert "damaged" not in capsys.readouterr().err
