@@ -147,7 +147,7 @@ def _one_at_a_time(group: ProcessGroup) -> Iterator[None]:
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, group: ProcessGroup) -> Program:
     """Builds the program of a resumed run, after recording which options changed."""
     islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
-    parts = [island for island in islands if island.config.exists()]
+    parts = [island for island in islands if island.has_config()]
     changes = [_change(part, config, group) for part in (*parts, folder)]
     for each in changes:
         each.record()

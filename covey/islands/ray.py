@@ -159,7 +159,7 @@ class Worker:
         for name in self.plugins:
             importlib.import_module(name)
         require(
-            self.folder.config.exists(),
+            self.folder.has_config(),
             f"{socket.gethostname()} has no folder {self.folder.path}. All machines of the cluster need access to the "
             "run folder: set `out` to a folder on a shared file system.",
         )
@@ -327,7 +327,7 @@ RESOURCES = ("CPU", "GPU")
 def train_islands(config: RunConfig[Any, Any], folder: RunFolder, reporter: Reporter, connection: Connection) -> None:
     """Trains the islands of a run to the end. Merges their files even if it fails."""
     for number in range(config.islands):
-        if not folder.island(number).config.exists():
+        if not folder.island(number).has_config():
             folder.island(number).create(to_json(config))
     try:
         Driver(connection.ray, config, folder, reporter, connection.plugins).run()

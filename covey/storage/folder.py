@@ -15,7 +15,7 @@ from covey.errors import CoveyError, require
 from covey.storage.atomic import replace_text
 from covey.storage.changes import Changes
 from covey.storage.config import CHANGES, read_verified, write_config
-from covey.storage.disk import make_folder, open_to_append, refuse_links, sync_folder
+from covey.storage.disk import exists, make_folder, open_to_append, read_error, refuse_links, sync_folder
 
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
 OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
@@ -140,6 +140,13 @@ class RunFolder:
         """Returns the fields of the configuration that changed at or after a step."""
         recorded = read_verified(self.config).get(CHANGES, 0)
         return {row["name"] for row in Changes(self.changes).rows(recorded) if row["step"] >= step}
+
+    def has_config(self) -> bool:
+        """Returns whether the folder holds a run."""
+        try:
+            return exists(self.config)
+        except OSError as error:
+            raise read_error(self.config, error) from error
 
     def read_config(self) -> dict[str, Any]:
         """Returns the configuration as JSON values. Raises a CoveyError if it was altered."""

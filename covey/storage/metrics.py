@@ -235,7 +235,7 @@ def read_run_metrics(folder: Path, metric: str) -> Metrics:
         CoveyError: There is no such run or no such metric, or the file is damaged.
     """
     name = str(folder)[:500]
-    require(folder.is_dir(), f"There is no run folder {name}.")
+    require(os.path.isdir(folder), f"There is no run folder {name}.")
     path = folder / "metrics.jsonl"
     metrics = read_metrics(path) if os.path.lexists(path) or os.path.isdir(folder / "checkpoints") else {}
     if metric not in metrics:

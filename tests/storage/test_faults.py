@@ -13,6 +13,7 @@ from covey.errors import CoveyError
 from covey.storage.atomic import replace_text
 from covey.storage.changes import Changes
 from covey.storage.disk import UnreadableError
+from covey.storage.folder import RunFolder
 from covey.storage.jsonl import Jsonl, read_rows
 from covey.storage.store import Store, Writer
 from tests.faults import SHORT, Faulty
@@ -154,3 +155,16 @@ def test_modes_follow_the_umask(tmp_path: Path):
     (tmp_path / "plain").touch()
     expected = (tmp_path / "plain").stat().st_mode
     assert {p.stat().st_mode for p in tmp_path.rglob("*") if p.is_file()} == {expected}
+
+
+def test_a_failing_disk_is_not_a_missing_folder(tmp_path, monkeypatch):
+    """The islands of a run are looked for when it is resumed; an error of the disk is one sentence."""
+
+    def fail(path, *_, **__):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    folder = RunFolder(tmp_path).island(0)
+    assert not folder.has_config()
+    monkeypatch.setattr("os.lstat", fail)
+    with pytest.raises(CoveyError, match=r"config\.json can't be read: Input/output error"):
+        folder.has_config()
