@@ -10,7 +10,7 @@ WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 # Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
 MINUTES ?= 10
 
-.PHONY: run test test-envpool test-ray torture lint format bench bench-peers bench-learning clean
+.PHONY: run test test-envpool test-ray torture lint format docs bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -24,7 +24,7 @@ test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpo
 
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
-	$(BIN)/pytest tests/population/test_ray.py
+	$(BIN)/pytest tests/islands/test_ray.py
 
 torture: $(VENV)/.dev  ## the fault campaign: kills, failing disks, damaged files, wrong arguments, faulty environments
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULTS),--results $(RESULTS))
@@ -37,6 +37,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix covey tests benchmarks examples
 	$(BIN)/ruff format covey tests benchmarks examples
+
+docs: $(VENV)/.docs  ## the documentation as a site, docs/_build/html/index.html; runs its notebook, checks its links
+	$(BIN)/sphinx-build -W --keep-going -n -q docs docs/_build/html
 
 bench: $(VENV)/.dev  ## the learners' speed as a share of what the machine can do; replay, memory, compilation
 	$(BIN)/python -m benchmarks.learner
@@ -64,6 +67,10 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps playground
+	touch $@ $(VENV)/.run
+
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@ $(VENV)/.run
 
 $(PEERS)/.done: benchmarks/peers/requirements.txt constraints.txt

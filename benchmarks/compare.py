@@ -1,8 +1,8 @@
-"""Speed of two checkouts of covey in one run: `python -m benchmarks.compare --before FOLDER [--after FOLDER]`.
+"""Compares the speed of two checkouts of covey: `python -m benchmarks.compare --before FOLDER [--after FOLDER]`.
 
-Every round measures each quantity in both, in random order and in processes of their own. The table gives medians and
-the median of the rounds' ratios (after over before), so that a slow minute of the machine touches both alike. Programs
-are compiled in an unmeasured first round.
+Every round measures each quantity in both checkouts, in random order and in separate processes. The table shows medians
+and the median of the rounds' ratios (after / before), so that a slow minute of the machine affects both equally. A
+first round, which compiles the programs, is not counted.
 """
 
 import argparse
@@ -20,7 +20,10 @@ CHECKPOINT = """
 import sys, tempfile, time
 from pathlib import Path
 import numpy as np
-from covey.run.checkpoint import Store
+try:
+    from covey.storage.store import Store
+except ImportError:  # an earlier commit
+    from covey.run.checkpoint import Store
 arrays = {f"a{i}": np.random.default_rng(i).random((2500, 1000), np.float32) for i in range(20)}
 store = Store(Path(tempfile.mkdtemp()) / "checkpoints", "step")
 store.folder.mkdir()
@@ -43,7 +46,7 @@ TINY += ["--agent.networks.actor.hidden", "16", "--agent.networks.critic.hidden"
 
 
 def measures(checkout: Path) -> dict[str, float]:
-    """Each quantity once: seconds (less is better) or steps per second (more is better)."""
+    """Measures each quantity once: seconds (lower is better) or steps per second (higher is better)."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def seconds(*arguments: str) -> float:
@@ -73,7 +76,9 @@ def measures(checkout: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the earlier commit")
-    parser.add_argument("--after", type=Path, default=Path(), help="a checkout of the later one (default: here)")
+    parser.add_argument(
+        "--after", type=Path, default=Path(), help="a checkout of the later commit (default: the current folder)"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     checkouts = {"before": options.before.absolute(), "after": options.after.absolute()}

@@ -1,8 +1,8 @@
-"""What covey costs besides the matrix products of a learner: every agent's updates, replay, memory, compilation.
+"""Measures covey's costs besides matrix products: updates of every agent, replay, memory, compilation.
 
     python -m benchmarks.costs [--only products agents replay memory start] [--rounds 5]
 
-The work is HalfCheetah's, as in benchmarks/learner.py. Times are the best of the rounds, all in turns.
+The sizes are HalfCheetah's, as in benchmarks/learner.py. All are measured in turns; times are the best of the rounds.
 """
 
 import argparse
@@ -25,17 +25,16 @@ from covey.agent import SamplePlan
 from covey.envs.described import Described
 from covey.replay import Record, Replay, ReplayState
 from covey.run.config import default_config
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array
 
 CAPACITIES = (10_000, 100_000, 1_000_000)
 ROWS = 20_000
-"""Written, and draws made, in one program."""
+"""Rows written in one program."""
 
 
 def products() -> None:
-    """Matrix products as XLA spreads each over all cores, and by processes that have a core each."""
+    """Measures matrix products: one process on all cores, and one process per core."""
     code = "import os, sys; os.sched_setaffinity(0, eval(sys.argv[1]))\n"
     code += "from benchmarks.learner import CHAIN, product_chain, seconds\n"
     code += "chain = product_chain(); chain()\n"
@@ -52,7 +51,7 @@ def products() -> None:
 
 
 def every_agent(rounds: int) -> None:
-    """Updates per second of every agent, and their cost beside SAC's."""
+    """Measures updates per second of every agent, and their cost relative to SAC's."""
     found = times({name: learner(name) for name in agents.REGISTRY}, rounds)
     for name, seconds in found.items():
         print(f"{name:<8} {1 / seconds:7.1f} updates/s, {seconds / found['sac']:.2f} of SAC's cost")
@@ -77,7 +76,7 @@ def drawing(replay: Replay) -> Callable[[ReplayState, Array], Array]:
     @jax.jit
     def many(state: ReplayState, bits: Array) -> Array:
         def one(total: Array, bits: Array) -> tuple[Array, None]:
-            return total + jnp.sum(replay.sample(state, plan, bits).obs), None
+            return total + jnp.sum(replay.sample_bits(state, plan, bits).obs), None
 
         return jax.lax.scan(one, jnp.zeros(()), bits)[0]
 
@@ -85,7 +84,7 @@ def drawing(replay: Replay) -> Callable[[ReplayState, Array], Array]:
 
 
 def replays(rounds: int) -> None:
-    """A row written, and a batch drawn, against the capacity; full rings."""
+    """Measures writing a row and sampling a batch for several capacities, with full buffers."""
     best: dict[tuple[str, int], float] = {}
     held: dict[int, tuple[Any, Any, ReplayState]] = {}
     for capacity in CAPACITIES:
@@ -109,12 +108,12 @@ def replays(rounds: int) -> None:
 
 
 def memory() -> None:
-    """Bytes that a member holds, and that its program needs while it runs."""
+    """Reports the bytes of a member's state, and of one step in replay."""
     for name in agents.REGISTRY:
         entry = agents.entry(name)
-        env = Described(Noise()) if entry.skills else Noise()
+        env = Described(Noise()) if entry.is_skill_agent else Noise()
         made = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-        trainer = make_trainer(made, env, constant(entry.hyper()), capacity=100_000)
+        trainer = make_trainer(made, env, entry.hyper(), capacity=100_000)
         state = jax.eval_shape(made.init, entry.hyper(), jax.random.key(0))
         held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
         step = trainer.replay.width * 4
@@ -124,7 +123,7 @@ def memory() -> None:
 
 
 def start() -> None:
-    """Seconds from the shell to the end of a run with one block of learning: nothing compiled yet, and all of it."""
+    """Measures a whole command with one block of learning, with an empty and with a filled compilation cache."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "covey", "train", "td3", "--preset", "off", "--steps", "1100"]
         command += ["--evaluations", "1", "--episodes", "1"]

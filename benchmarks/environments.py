@@ -1,6 +1,6 @@
-"""How fast environments step: python -m benchmarks.environments brax:ant gymnasium:HalfCheetah-v5 ...
+"""Measures the speed of environments: python -m benchmarks.environments brax:ant gymnasium:HalfCheetah-v5 ...
 
-Of compiled ones also what drawing a start state costs; of those on the host, what worker processes bring.
+For compiled environments also the cost of a reset; for host environments also the speed with worker processes.
 """
 
 import sys
@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import envs
+from covey.backend import silence_xla, use_cache
 from covey.envs import Env, HostEnv
-from covey.run.cache import hushed, use_cache
 
 COUNT, STEPS, REPEATS = 16, 100, 5
-"""Environments, steps of each, and how often that is timed: the shortest time counts."""
+"""Environments, steps of each, and timed repetitions, of which the shortest counts."""
 WORKERS = 2
 
 
 def steps_program(env: Env) -> Callable[[Any], Any]:
-    """Random actions in all environments."""
+    """Returns a program that takes random actions in all environments."""
 
     def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         actions = jax.random.uniform(key, (COUNT, env.spec.action_size), minval=-1.0, maxval=1.0)
@@ -37,7 +37,7 @@ def steps_program(env: Env) -> Callable[[Any], Any]:
 
 
 def starts_program(env: Env) -> Callable[[Any], Any]:
-    """As many start states. Each is summed up, so that none of it is left out as unused."""
+    """Returns a program that draws as many start states, and sums them up so that XLA can't remove unused parts."""
 
     def start(total: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         state, _ = jax.vmap(env.reset)(jax.random.split(key, COUNT))
@@ -47,9 +47,9 @@ def starts_program(env: Env) -> Callable[[Any], Any]:
 
 
 def microseconds(program: Callable[[Any], Any]) -> float:
-    """Of one step or start of one environment."""
+    """Returns the time of one step, or one reset, of one environment."""
     compiled, key, best = jax.jit(program), jax.random.key(0), float("inf")
-    with hushed():
+    with silence_xla():
         jax.block_until_ready(compiled(key))
     for _ in range(REPEATS):
         begin = time.perf_counter()
@@ -59,7 +59,7 @@ def microseconds(program: Callable[[Any], Any]) -> float:
 
 
 def steps_per_second(env: HostEnv, workers: int) -> float:
-    """Random actions in all environments on the host."""
+    """Measures host environments with random actions."""
     batch, best = env.open(COUNT, workers), float("inf")
     batch.reset(np.arange(COUNT, dtype=np.uint32))
     actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, COUNT, env.spec.action_size)).astype(np.float32)

@@ -1,10 +1,10 @@
-"""Environment steps per second of the host loop, overlapped and in strict order, beside the learner's own limit.
+"""Measures the host loop, overlapped and in strict order, in steps per second and relative to the learner alone.
 
     python -m benchmarks.host [--env gymnasium:HalfCheetah-v5] [--agent td3] [--rounds 5] [--blocks 6] [--workers 0]
 
-One environment, one update per step, the agent's defaults (hidden 256 x 256, batch 256). The limit is the compiled loop
-on an environment of the same sizes that costs nothing. Machines are noisy, so all are measured in turns, and a share is
-taken within a round.
+One environment, one update per step, the agent's defaults (hidden 256 x 256, batch 256). The learner alone is the
+compiled loop on an environment of the same sizes that costs nothing. Because machines are noisy, all are measured in
+turns, and ratios are taken within a round.
 """
 
 import argparse
@@ -20,39 +20,37 @@ import numpy as np
 
 from benchmarks.noise import Noise
 from covey import agents, envs
-from covey.run.cache import use_cache
-from covey.training.acting import second_device
+from covey.backend import request_acting_device, use_cache
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.precision import Precision, in_precision
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 
 
 def trainer(agent: str, env: Any, iterations: int = 0, precision: Precision = "float32") -> Trainer:
     entry = agents.entry(agent)
     own = in_precision(entry.make(entry.config(), env.spec), precision)
-    made = make_trainer(own, env, constant(entry.hyper()), capacity=200_000)
+    made = make_trainer(own, env, entry.hyper(), capacity=200_000)
     return dataclasses.replace(made, iterations=iterations or made.iterations)
 
 
 def course(loop: Any, blocks: int) -> Callable[[], float]:
-    """A function that advances the loop by some blocks and returns steps per second; its programs are compiled."""
+    """Returns a function that advances the loop by some blocks and returns steps per second. Compiles it first."""
     hyper = jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules)
     state = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
     state = loop.advance(state, jnp.int32(-(-1000 // loop.trainer.block_steps)), warmup=True)
-    held = [loop.advance(state, jnp.int32(1), warmup=False)]
+    held = [loop.advance(state, 1, warmup=False)]
 
     def go() -> float:
         start = time.perf_counter()
-        held[0] = jax.block_until_ready(loop.advance(held[0], jnp.int32(blocks), warmup=False))
+        held[0] = jax.block_until_ready(loop.advance(held[0], blocks, warmup=False))
         return blocks * loop.trainer.block_steps / (time.perf_counter() - start)
 
     return go
 
 
 def stepping(env: envs.HostEnv, workers: int, steps: int = 2000) -> Callable[[], float]:
-    """The environment alone, with random actions."""
+    """Returns a function that measures the environment alone, with random actions."""
     batch = env.open(1, workers)
     batch.reset(np.zeros(1, np.uint32))
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, 1, env.spec.action_size))
@@ -74,7 +72,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
-    second_device()
+    request_acting_device()
     use_cache()
     env = envs.make(options.env)
     host = trainer(options.agent, env)

@@ -1,12 +1,12 @@
-"""Updates per second of covey's learners as a share of what the machine's matrix products allow.
+"""Measures updates per second of covey's learners, as a share of the limit set by the machine's matrix products.
 
     python -m benchmarks.learner [--agents td3 sac] [--members 1 8] [--devices 2] [--axis map] [--hidden 256] ...
 
-The work is that of HalfCheetah (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics; TD3's delay 2).
-The limit is the measured speed of a chain of 256 x 256 x 256 products over the matrix work of one update, counted
-by hand below. What runs is the whole training program: an environment that costs nothing is stepped, stored and
-sampled from too. Machines are noisy, so all are measured in turns, and a share is taken within a round. Several members
-are spread over the devices, and compared with one that has the machine for itself.
+The sizes are HalfCheetah's (17 observations, 6 actions, batch 256, hidden 256 x 256, two critics; TD3's delay is 2).
+The limit is the measured speed of a chain of 256 x 256 x 256 products, divided by the matrix work of one update, which
+is counted by hand below. The whole training program runs: an environment that costs nothing is stepped, and its data
+are stored and sampled. Because machines are noisy, all are measured in turns, and ratios are taken within a round.
+Several members are divided among the devices, and compared with one member that has the machine to itself.
 """
 
 import argparse
@@ -24,26 +24,26 @@ from covey.envs.described import Described
 from covey.run.config import default_config
 from covey.training.device import DeviceLoop
 from covey.training.precision import in_precision
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array
 
 CHAIN = 400
-"""Products in the chain."""
+"""The number of products in the chain."""
 
 
 def flops(agent: str, hidden: int) -> float:
-    """Matrix work of one update: 2 m n k of each product.
+    """Counts the matrix work of one update: 2 m n k for each product.
 
-    Critics: the next action, both targets, then both critics forward, back to their weights and to all but their
-    inputs. Actor: forward, through the critics to the action and back (TD3 one, SAC both), and to its own weights.
+    Critics: the next action, both targets, both critics forward, and their gradients with respect to the weights and
+    to everything but the inputs. Actor: forward, forward and backward through the critics (TD3 one, SAC both), and the
+    gradient with respect to its weights.
     """
     outputs = {"td3": ACTION, "sac": 2 * ACTION}[agent]
     actor = OBS * hidden + hidden * hidden + hidden * outputs
     critic = (OBS + ACTION) * hidden + hidden * hidden + hidden
     critic_step = actor + 2 * critic + 2 * critic + 2 * critic + 2 * (critic - (OBS + ACTION) * hidden)
-    climbed, every = {"td3": (1, 2), "sac": (2, 1)}[agent]
-    actor_step = actor + 2 * climbed * critic + actor + (actor - OBS * hidden)
+    actor_objective, every = {"td3": (1, 2), "sac": (2, 1)}[agent]
+    actor_step = actor + 2 * actor_objective * critic + actor + (actor - OBS * hidden)
     return 2.0 * BATCH * (critic_step + actor_step / every)
 
 
@@ -54,7 +54,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def product_chain() -> Callable[[], Any]:
-    """CHAIN products of 256 x 256 x 256 in one program."""
+    """Returns a program with CHAIN products of 256 x 256 x 256."""
     x = jnp.eye(256) * 0.999
 
     @jax.jit
@@ -73,12 +73,12 @@ def learner(
     devices: int = 1,
     change: Callable[[Trainer], Trainer] = lambda trainer: trainer,
 ) -> tuple[Callable[[], Any], int]:
-    """A training program, warmed up and compiled, and the updates of one call of it, about 200."""
+    """Returns a compiled training program after its warm-up, and the number of updates of one call (about 200)."""
     entry = agents.entry(name)
-    env = Described(Noise()) if entry.skills else Noise()
+    env = Described(Noise()) if entry.is_skill_agent else Noise()
     config = default_config(name, agent=agent or {}).agent
     made = in_precision(entry.make(config, env.spec), precision)  # type: ignore[arg-type]
-    trainer = change(make_trainer(made, env, constant(entry.hyper()), capacity=100_000))
+    trainer = change(make_trainer(made, env, entry.hyper(), capacity=100_000))
     loop = DeviceLoop(trainer, members, axis, devices)  # type: ignore[arg-type]
     hypers = jax.tree.map(lambda v: jnp.full(members, v), entry.hyper())
     state = [loop.init(hypers, jax.random.split(jax.random.key(0), members))]
@@ -86,7 +86,7 @@ def learner(
     blocks = max(1, 200 // trainer.block_steps // members)
 
     def run() -> Any:
-        state[0] = loop.advance(state[0], jnp.int32(blocks), warmup=False)
+        state[0] = loop.advance(state[0], blocks, warmup=False)
         return state[0].members.tally
 
     run()
@@ -94,7 +94,7 @@ def learner(
 
 
 def times(learners: dict[str, tuple[Callable[[], Any], int]], rounds: int) -> dict[str, float]:
-    """Seconds per update of each, in turns, the best of the rounds."""
+    """Measures seconds per update of each learner, in turns; the best of the rounds."""
     best = dict.fromkeys(learners, float("inf"))
     for _ in range(2 * rounds):
         for name, (run, updates) in learners.items():

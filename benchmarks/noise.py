@@ -1,4 +1,4 @@
-"""An environment that costs nothing, so that the learner is what is measured."""
+"""An environment that costs nothing, for benchmarks of the learner."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ HALFCHEETAH = EnvSpec(OBS, ACTION, 1000, (-1.0,) * ACTION, (1.0,) * ACTION, PLAC
 
 @dataclass(frozen=True)
 class Noise:
-    """Its observation is the action, repeated."""
+    """An environment whose observation is the action, repeated."""
 
     spec: EnvSpec = HALFCHEETAH
 

@@ -1,10 +1,10 @@
-"""What each option of SAC brings and costs: learning on pendulum, and time per update relative to plain SAC.
+"""Measures each option of SAC: returns on pendulum, and time per update relative to plain SAC.
 
     python -m benchmarks.options [--agent sac] [--seeds 3] [--rounds 5] [--only redq droq] [--out FILE.md]
 
-Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, everything else plain. Cost: the
-training program of benchmarks.learner (HalfCheetah's sizes, hidden 256 x 256, batch 256), all options in turns in one
-process, the best of the rounds over plain SAC's best.
+Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, and else the defaults. Cost: the
+training program of benchmarks.learner (HalfCheetah's sizes, hidden 256 x 256, batch 256); all options are measured in
+turns in one process, and the best of the rounds is divided by plain SAC's best.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TORSO = {"hidden": [64, 64]}
 SMALL = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64}
 
 
-# What each gives to `covey.train`.
+# The arguments of `covey.train` for each option.
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "layer-norm": {"agent": {"networks": {"critic": {"norm": "layer"}}}},
@@ -48,7 +48,7 @@ def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
 
 
 def returns(agent: str, option: dict[str, Any], seeds: int) -> np.ndarray:
-    """The evaluations of a training, [evaluations, seeds]; the last is at 20,000 steps."""
+    """Trains and returns the evaluations, [evaluations, seeds]; the last is at 20,000 steps."""
     rates = {name: 1e-3 for name in entry(agent).hyper._fields if name.endswith("_lr")}
     plain = {"env": "pendulum", "steps": 20_000, "seeds": seeds, "agent": SMALL, "hyper": rates}
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ def returns(agent: str, option: dict[str, Any], seeds: int) -> np.ndarray:
 
 
 def costs(agent: str, names: list[str], rounds: int) -> dict[str, float]:
-    """Time per update over that of the plain agent."""
+    """Measures time per update relative to the plain agent."""
     programs = {
         name: learner(agent, agent=OPTIONS[name].get("agent"), precision=OPTIONS[name].get("precision", "float32"))
         for name in dict.fromkeys(["plain", *names])

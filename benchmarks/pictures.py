@@ -1,4 +1,4 @@
-"""The picture of all built-in environments in docs/environments.md.
+"""Draws the picture of all built-in environments in docs/environments.md.
 
 python -m benchmarks.pictures
 """
@@ -17,7 +17,7 @@ STEPS = {"pendulum": 30, "mountaincar": 120, "cartpole-swingup": 45, "reacher": 
 
 
 def frame(name: str) -> np.ndarray:
-    """A moment of an episode under constant full actions."""
+    """Draws an environment after some steps with a constant action."""
     env = envs.make(name)
     key = jax.random.key(3)
     state, _ = env.reset(key)

@@ -1,10 +1,10 @@
-"""What tuning a population while it learns is worth: against random search and one agent, with as many steps in all.
+"""Compares population-based training with random search and with one agent, with the same total number of steps.
 
     python -m benchmarks.population [--tasks pendulum cartpole-swingup] [--seeds 3] [--members 8] [--runs FOLDER]
 
-The search space is bad on purpose: learning rates over four decades, and all else as the algorithm has it. Random
-search is the same population in which nobody is replaced. The one agent has the defaults of the algorithm, the networks
-of the others, and the steps of all of them. Every policy is judged on 50 start states that nothing before had used.
+The search space is deliberately bad: learning rates over four decades, everything else at its default. Random search
+is the same population without replacement of members. The one agent has the default hyper-parameters, the same
+networks, and the steps of all members together. Every policy is evaluated on 50 new start states.
 """
 
 import argparse
@@ -25,9 +25,9 @@ EPISODES = 50
 
 
 def final(run: covey.Run) -> list[float]:
-    """The members' returns at the last evaluation."""
+    """Returns the members' returns at the last evaluation."""
     column = run.metrics()["eval/return"]
-    return column["value"][-run.config.seeds :]
+    return column["value"][-run.config.members :]
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
         agent = PRESETS[options.agent, task]["agent"]
         common: dict[str, Any] = {"env": task, "agent": agent, "preset": False, "quiet": True}
         common |= {"evaluations": GENERATIONS, "episodes": 10}
-        for seed in range(0, 100 * options.seeds, 100):
+        for seed in range(0, 100 * options.members, 100):
             runs = {}
             for name, bottom in (("pbt", 0.25), ("random search", 0.0)):
                 runs[name] = covey.evolve(

@@ -1,10 +1,9 @@
-"""What a population would cost on graphics cards that nobody here has: arithmetic on measured bytes and operations.
+"""Estimates the cost of a population on graphics cards, from measured bytes and operations.
 
     python -m benchmarks.scaling [--agent td3] [--members 64] [--cards 1] [--capacity 1000000] ...
 
-Measured, by XLA's own accounts of the compiled update: its floating-point operations, the bytes it reads and writes,
-and the bytes that a member keeps. Assumed: the card's figures, and the shares of them that are reached.
-docs/scaling.md explains the result.
+Measured (XLA's cost analysis of the compiled update): floating-point operations, bytes read and written, bytes of a
+member's state. Assumed: the card's data sheet, and the share of it that is reached. docs/scaling.md has the details.
 """
 
 import argparse
@@ -17,23 +16,22 @@ import jax.numpy as jnp
 from benchmarks.noise import ACTION, BATCH, OBS, Noise
 from covey import agents
 from covey.run.config import default_config
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Step
 
 
 @dataclass(frozen=True)
 class Card:
-    """An A100 of 80 GB, by its data sheet, and what is assumed to be reached of it."""
+    """An A100 with 80 GB: its data sheet, and the share of it that is assumed to be reached."""
 
     memory: float = 80e9
     flops: float = 19.5e12
     """float32, without tensor cores."""
     bandwidth: float = 2.04e12
     reached: float = 0.5
-    """Of operations and of bandwidth, by batched products of 256 x 256 x 256."""
+    """The share of operations and bandwidth that batched products of 256 x 256 x 256 reach."""
     launch: float = 4e-6
-    """Seconds for each kernel."""
+    """Seconds to launch a kernel."""
     host_link: float = 25e9
     network: float = 25e9
     """Bytes per second to the host, and from one process to another."""
@@ -41,7 +39,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Update:
-    """One call of a member's `update`, as XLA accounts for it, divided by the gradient updates that it makes."""
+    """XLA's cost analysis of one call of `update`, divided by the number of its gradient updates."""
 
     flops: float
     traffic: float
@@ -53,7 +51,7 @@ class Update:
 def account(name: str) -> Update:
     entry, env = agents.entry(name), Noise()
     agent = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-    trainer = make_trainer(agent, env, constant(entry.hyper()), capacity=1000)
+    trainer = make_trainer(agent, env, entry.hyper(), capacity=1000)
     hyper = jax.tree.map(jnp.float32, entry.hyper())
     state = agent.init(hyper, jax.random.key(0))
     rows = agent.plan.batch_size, agent.plan.window

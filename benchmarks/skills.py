@@ -1,9 +1,9 @@
-"""What skills are worth: DIAYN and DADS on `point-free` with their presets, several seeds, and the figures of the docs.
+"""Measures the skills of DIAYN and DADS on `point-free` with their presets, and draws the figures of the docs.
 
     python -m benchmarks.skills [--seed 100] [--seeds 3] [--only diayn dads] [--runs FOLDER] [--images FOLDER]
 
-The seeds are one program. What they cover is to be held against untrained policies, their own (at the evaluation before
-the first step) and many others, and against straight ways. Figures are those of the first seed.
+All seeds run in one program. The cells that they cover are compared with untrained policies (the same seeds before
+training, and many others) and with straight paths. Figures show the first seed.
 """
 
 import argparse
@@ -17,19 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 
 import covey
-from covey.agent import Paths
-from covey.agents.skills import spread
-from covey.run.checkpoint import Store, restore
-from covey.run.fit import BEST, REPLAY
+from covey.agents.skills.contract import Paths
+from covey.agents.skills.prior import coverage
+from covey.run.plans import can_plan, goal_radius, make_planner, random_plans
+from covey.run.policy import SKILL_EPISODES, SKILLS, BestPolicy
 from covey.run.presets import preset_config
-from covey.run.program import SKILL_EPISODES, SKILLS, Program, build
-from covey.run.skills import Planning, can_plan, near, planner, random_plans
+from covey.run.program import Program, build
+from covey.storage.layout import unpack
+from covey.storage.store import Store
 from covey.types import Array, Key
 
 ENV = "point-free"
 GOALS = 20
 UNTRAINED = 40
-"""Seeds of untrained policies."""
+"""The number of untrained policies."""
 CONTINUOUS = {"kind": "continuous"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "diayn": ("diayn", {}),
@@ -48,34 +49,37 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def measured(run: covey.Run) -> list[dict[str, float]]:
-    """The measures of every seed's final policy, the cells of the untrained one, and the planner's success."""
+    """Returns the measures of every seed's final policy, its cells before training, and the planner's success."""
     columns = {n.removeprefix("skills/"): c for n, c in run.metrics().items() if n.startswith("skills/")}
-    seeds = run.config.seeds
+    seeds = run.config.members
     found = [{name: column["value"][i - seeds] for name, column in columns.items()} for i in range(seeds)]
     program = build(run.config)
     members = final_members(run, program)
     for i, values in enumerate(found):
         values["untrained_cells"] = columns["cells"]["value"][i]
-        if can_plan(program):
+        if can_plan(program.policy):
             state, hyper = jax.tree.map(lambda x, i=i: x[i], (members.agent, members.hyper))
-            plans = random_plans(planner(program, Planning()), program, state, hyper, GOALS, near(program, None), 0)
+            planner = make_planner(program.policy, None)
+            best = BestPolicy(program.policy, state, hyper)
+            plans = random_plans(planner, best, GOALS, goal_radius(planner, None), 0)
             values["success"] = sum(all(plan.reached) for plan in plans) / GOALS
     return found
 
 
 def untrained(algorithm: str, changes: dict[str, Any]) -> str:
-    """Cells that policies cover before any training: one seed says little, so many of them."""
+    """Reports the cells that policies cover before training, over many seeds, because they vary a lot."""
     options = changes | {"seed": 0, "seeds": UNTRAINED, "capacity": 2_000}
     program = build(preset_config(algorithm, env=ENV, **options).resolved())
     members = program.init(print).members
-    cells = program.measure(members.agent, members.hyper)["cells"]
+    cells = program.policy.measure(members.agent, members.hyper)["cells"]
     many = int(np.sum(cells > 60))
     return f"{np.mean(cells):.1f} cells on average, {np.min(cells):.0f} to {np.max(cells):.0f}, {many} more than 60"
 
 
 def straight(program: Program, turn: float) -> float:
     """Cells that eight straight ways at full speed cover, turned by an angle, from the starts of the measures."""
-    env, keys = program.env, jax.random.split(jax.random.split(program.stream(SKILLS))[0], SKILL_EPISODES)
+    env = program.policy.env
+    keys = jax.random.split(jax.random.split(program.policy.stream(SKILLS))[0], SKILL_EPISODES)
     angles = turn + jnp.arange(8) * jnp.pi / 4
     ways = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
     ways = ways / jnp.max(jnp.abs(ways), axis=1, keepdims=True)
@@ -90,15 +94,15 @@ def straight(program: Program, turn: float) -> float:
         return jnp.concatenate([start[None], jax.lax.scan(step, world, None, env.spec.episode_length)[1]])
 
     obs = jax.vmap(lambda way: jax.vmap(lambda key: walk(way, key))(keys))(ways)
-    return float(spread(Paths(jnp.eye(8), obs, jnp.ones((*obs.shape[:2], obs.shape[2] - 1))), env.spec)["cells"])
+    return float(coverage(Paths(jnp.eye(8), obs, jnp.ones((*obs.shape[:2], obs.shape[2] - 1))), env.spec)["cells"])
 
 
 def final_members(run: covey.Run, program: Program) -> Any:
-    """All members as the last checkpoint holds them."""
+    """Restores all members from the last checkpoint."""
     arrays, _ = Store(run.folder.checkpoints, "step").read_newest(print, set_aside=False)
-    template = program.template()
-    kept = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
-    return restore((template.members, template.replay.written, template.block), kept)[0]
+    template = program.loop.template()
+    tree = {"members": template.members, "replay": template.replay._asdict(), "block": template.block}
+    return unpack(tree, arrays)["members"]
 
 
 def main() -> None:
@@ -112,7 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     program = build(preset_config("diayn", env=ENV).resolved())
     ways = [straight(program, degrees * jnp.pi / 180) for degrees in range(0, 45, 5)]
-    print(f"Eight straight ways from the middle cover {min(ways):.0f} to {max(ways):.0f} cells.", flush=True)
+    print(f"Eight straight paths from the middle cover {min(ways):.0f} to {max(ways):.0f} cells.", flush=True)
     folder = options.runs or Path(tempfile.mkdtemp())
     steps = {"steps": options.steps} if options.steps else {}
     for task in options.only:

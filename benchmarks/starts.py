@@ -1,6 +1,6 @@
-"""How fast training collects with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
+"""Measures data collection with many and with few start states: python -m benchmarks.starts brax:ant/16 ...
 
-Each argument is an environment and how many of it. What runs is the warm-up of TD3: random actions, stored.
+Each argument is an environment and the number of its copies. The warm-up of TD3 runs: random actions, stored in replay.
 """
 
 import sys
@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, envs
+from covey.backend import silence_xla, use_cache
 from covey.envs import Env, Outcome
-from covey.run.cache import hushed, use_cache
 from covey.training.device import DeviceLoop
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array, EnvSpec, Key
 
@@ -25,7 +23,7 @@ STEPS, REPEATS = 4000, 6
 
 @dataclass(frozen=True)
 class Drawing:
-    """An environment of which a start state is drawn for so many steps."""
+    """Wraps an environment to change `steps_per_start`."""
 
     env: Env
     steps_per_start: int
@@ -48,20 +46,19 @@ class Drawing:
 
 
 def speed(env: Env, count: int) -> float:
-    """Collected environment steps per second, at best."""
+    """Returns the most environment steps per second."""
     entry = agents.entry("td3")
-    agent, schedules = entry.make(entry.config(), env.spec), constant(entry.hyper())
-    trainer = make_trainer(agent, env, schedules, envs=count, updates_per_step=1.0 / count, capacity=200_000)
+    agent = entry.make(entry.config(), env.spec)
+    trainer = make_trainer(agent, env, entry.hyper(), envs=count, updates_per_step=1.0 / count, capacity=200_000)
     loop = DeviceLoop(trainer, 1, "map")
-    hyper = jax.tree.map(lambda plan: jnp.full(1, plan.start), schedules)
     blocks, best = max(1, STEPS // trainer.block_steps), float("inf")
-    with hushed():
-        population = loop.init(hyper, jax.vmap(jax.random.key)(jnp.arange(1)))
-        population = loop.advance(population, jnp.int32(1), warmup=True)
+    with silence_xla():
+        population = loop.init()
+        population = loop.advance(population, 1, warmup=True)
     for _ in range(REPEATS):
         jax.block_until_ready(population.block)
         begin = time.perf_counter()
-        population = loop.advance(population, jnp.int32(blocks), warmup=True)
+        population = loop.advance(population, blocks, warmup=True)
         jax.block_until_ready(population.block)
         best = min(best, time.perf_counter() - begin)
     return blocks * trainer.block_steps / best

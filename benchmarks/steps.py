@@ -1,9 +1,9 @@
-"""What each of the learner's ways to be fast brings: the whole training program with it and without it, in turns.
+"""Measures each optimisation of the learner: the whole training program with and without it, in turns.
 
     python -m benchmarks.steps [--rounds 6]
 
-Where the other way is no option of covey, it is made here: by another block length, or by putting a cheaper function in
-the place of one whose cost is asked for. A ratio is the best time without over the best time with.
+If covey has no option to turn it off, this file does so: by another block length, or by replacing a function with a
+cheaper one. A ratio is the best time without the optimisation divided by the best time with it.
 """
 
 import argparse
@@ -23,13 +23,13 @@ Learner = tuple[Callable[[], Any], int]
 
 
 def blocks_of(iterations: int) -> Callable[[Trainer], Trainer]:
-    """Random numbers drawn, and start states renewed, for so many iterations at a time."""
+    """Returns a change of the block length, for which random numbers and start states are drawn at once."""
     return lambda trainer: dataclasses.replace(trainer, iterations=iterations)
 
 
 @contextmanager
 def no_adam() -> Iterator[None]:
-    """The gradient itself as the step: what is left is all that a faster Adam could save."""
+    """Replaces Adam with plain gradient steps: the difference is the most that a faster Adam could save."""
 
     def step(self: Optimiser, params: Any, gradient: Any, state: Any, rate: Any) -> Any:
         return jax.tree.map(lambda p, g: p - rate * g, params, gradient), state
@@ -39,7 +39,7 @@ def no_adam() -> Iterator[None]:
 
 
 def without_adam(name: str) -> Learner:
-    def other_capacity(trainer: Trainer) -> Trainer:  # equal trainers would share a program
+    def other_capacity(trainer: Trainer) -> Trainer:  # equal trainers would share one compiled program
         return dataclasses.replace(trainer, replay=dataclasses.replace(trainer.replay, rows=trainer.replay.rows - 2))
 
     with no_adam():

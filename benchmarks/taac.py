@@ -1,17 +1,17 @@
-"""TAAC's family beside SAC and TD3 on one task: a table and the learning curves.
+"""Compares TAAC and its variants with SAC and TD3 on one task: a table and learning curves.
 
     python -m benchmarks.taac [--env mountaincar] [--seeds 5] [--steps 40000] [--only taac sac] [--out FOLDER]
     python -m benchmarks.taac --cost [--rounds 5]
     python -m benchmarks.taac --warm-up
 
-All have one environment, hidden 64 x 64, batch 64, running normalisation of the observations, 5,000 random steps, and
-else their defaults. On mountaincar rewards are scaled by 0.1, since its one reward is 100. FOLDER gets table.md,
-curves.png and curves.csv; the run folders are in it too.
+All use one environment, hidden 64 x 64, batch 64, running normalisation of observations, 5,000 random steps, and else
+their defaults. On mountaincar rewards are scaled by 0.1, because the reward at the goal is 100. FOLDER gets table.md,
+curves.png, curves.csv and the run folders.
 
---cost: the time of one update over SAC's, on as many samples (64 windows of 4 steps, SAC 256 steps), HalfCheetah's
-sizes, hidden 256 x 256, in turns in one process, the best of the rounds.
+--cost: the time of one update relative to SAC's, with the same number of samples (64 windows of 4 steps; SAC: 256
+steps), HalfCheetah's sizes, hidden 256 x 256; measured in turns in one process, the best of the rounds.
 
---warm-up: how often 5,000 random steps of mountaincar find the flag, by how often the random action changes.
+--warm-up: how often 5,000 random steps of mountaincar reach the flag, depending on how often the random action changes.
 """
 
 import argparse
@@ -28,11 +28,11 @@ import covey
 from benchmarks.learner import learner, times
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACState
 from covey.envs.builtin.mountaincar import MountainCar
-from covey.run.plots import plot_curves
+from covey.plots.curves import curve, plot_curves
 from covey.training.member import where
 from covey.types import Array, Key
 
-# Columns of the table: the algorithm, and what differs.
+# Rows of the table: the algorithm, and the fields that differ from its defaults.
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "taac": ("taac", {}),
     "taac-l": ("taac-l", {}),
@@ -69,7 +69,7 @@ def costs(rounds: int) -> None:
 
 
 def found(rate: float, key: Key) -> Array:
-    """How often 5,000 random steps of TAAC arrive at mountaincar's flag."""
+    """Returns how often 5,000 random steps of TAAC reach mountaincar's flag."""
     env, hyper, none = MountainCar(), TAACHyper(), cast(TAACState, None)
     taac = TAAC(TAACConfig(random_switch=rate), env.spec)
     memory = taac.begin(none, hyper, key)
@@ -119,9 +119,8 @@ def table(options: argparse.Namespace) -> None:
         lines.append(row(name, run, options.seeds, enough))
         print(lines[-1], flush=True)
     (out / "table.md").write_text("\n".join(lines) + "\n")
-    plot_curves(
-        [out / name for name in options.only], out / "curves.png", title=f"{options.env}, {options.seeds} seeds"
-    )
+    curves = [curve(covey.load(out / name).metrics(), label=name) for name in options.only]
+    plot_curves(curves, out / "curves.png", title=f"{options.env}, {options.seeds} seeds")
     print(f"table and curves: {out}")
 
 

@@ -1,4 +1,16 @@
-"""covey: continuous-control agents, their skills and their populations in one compiled JAX program."""
+"""covey trains continuous-control agents, discovers their skills, and tunes them as a population, in JAX.
+
+Three tiers, and where to find them:
+
+1. Runs, with a folder, exact resume, progress and figures: `train`, `evolve`, `resume`, `load`, `Run`.
+2. The library, in memory, with no file and no terminal: environments (`envs`), agents (`TD3`, `SAC`, `TAAC`, `DIAYN`,
+   `DADS`), `make_trainer`, `DeviceLoop`, `HostLoop`, `evaluate`, `PBT`, `exchange`, `draw_hypers`.
+3. Parts, for your own training loop: `Agent.update`, `Replay.add` and `Replay.sample`, and the modules of `covey.nn`.
+
+Your own environments, adapters, agents, networks and trackers get a name with the `register_*` functions.
+
+Names are imported when they are first used, so `import covey` is fast and touches no device.
+"""
 
 import sys
 
@@ -14,42 +26,103 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # XLA logs a page for each program that it loads from its cache, about tuning flags that do not matter. It reads this
-# at its first import (`covey.run.cache.hushed` helps where jax came first); what goes wrong is raised all the same.
+# variable at its first import (`covey.backend.silence_xla` helps if jax came first). Errors are raised all the same.
 if "jax" not in sys.modules:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if TYPE_CHECKING:
+    from covey import agents, envs
+    from covey.agent import Agent, Decision, Policy, SamplePlan
+    from covey.agents import Entry
+    from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
+    from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
+    from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
+    from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
+    from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
+    from covey.api import (
+        evolve,
+        load,
+        register_actor_head,
+        register_agent,
+        register_critic_head,
+        register_env,
+        register_torso,
+        resume,
+        train,
+    )
+    from covey.envs import register_adapter
+    from covey.envs.base import Env, HostEnv
     from covey.errors import CoveyError
-    from covey.register import register_actor_head, register_agent, register_critic_head, register_env, register_torso
-    from covey.run.api import evolve, load, train
+    from covey.evaluation.evaluate import evaluate
+    from covey.evaluation.policy import TrainedPolicy
+    from covey.evaluation.rollout import Episodes
+    from covey.evaluation.summary import Evaluation
+    from covey.hyper.range import Range, Space
+    from covey.hyper.schedule import Schedule
+    from covey.hyper.space import draw_hypers
+    from covey.population.exchange import exchange
+    from covey.population.pbt import PBT, Ranking, Successor
+    from covey.population.processes import ProcessGroup, SingleProcess
+    from covey.replay import Replay, ReplayState
+    from covey.run.config import RunConfig
     from covey.run.run import Run
+    from covey.storage.metrics import register_sink
+    from covey.training.device import DeviceLoop
+    from covey.training.host import HostLoop
+    from covey.training.loop import Loop
+    from covey.training.member import Population
+    from covey.training.trainer import Trainer, make_trainer
+    from covey.types import EnvSpec, Step
 
-_HOME = {"CoveyError": "covey.errors", "Run": "covey.run.run"} | dict.fromkeys(
-    ("evolve", "load", "train"), "covey.run.api"
-)
+_NAMES = {
+    "agent": "Agent Decision Policy SamplePlan",
+    "agents": "Entry",
+    "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
+    "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
+    "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
+    "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
+    "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
+    "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
+    "resume train",
+    "envs": "register_adapter",
+    "envs.base": "Env HostEnv",
+    "errors": "CoveyError",
+    "evaluation.evaluate": "evaluate",
+    "evaluation.policy": "TrainedPolicy",
+    "evaluation.rollout": "Episodes",
+    "evaluation.summary": "Evaluation",
+    "hyper.range": "Range Space",
+    "hyper.schedule": "Schedule",
+    "hyper.space": "draw_hypers",
+    "population.exchange": "exchange",
+    "population.pbt": "PBT Ranking Successor",
+    "population.processes": "ProcessGroup SingleProcess",
+    "replay": "Replay ReplayState",
+    "run.config": "RunConfig",
+    "run.run": "Run",
+    "storage.metrics": "register_sink",
+    "training.device": "DeviceLoop",
+    "training.host": "HostLoop",
+    "training.loop": "Loop",
+    "training.member": "Population",
+    "training.trainer": "Trainer make_trainer",
+    "types": "EnvSpec Step",
+}
+"""The module of every public name. The block for type checkers above says the same; a test compares the two."""
+_MODULE_OF = {name: f"covey.{module}" for module, names in _NAMES.items() for name in names.split()}
+_MODULES = ("agents", "envs")
 
-__all__ = [
-    "CoveyError",
-    "Run",
-    "__version__",
-    "evolve",
-    "load",
-    "register_actor_head",
-    "register_agent",
-    "register_critic_head",
-    "register_env",
-    "register_torso",
-    "train",
-]
+__all__ = ["__version__", *_MODULE_OF, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    """The public names, which completion shows before they are imported."""
+    """Lists the public names, also those that are not imported yet."""
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are used: `import covey` stays instant and touches no device."""
-    if name in __all__:
-        return getattr(importlib.import_module(_HOME.get(name, "covey.register")), name)
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"covey.{name}")
     raise AttributeError(f"module 'covey' has no attribute {name!r}")

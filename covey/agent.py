@@ -1,14 +1,12 @@
 """The contract between an algorithm and the rest of covey.
 
-Config never changes, Hyper is what tuning changes, State is what learning changes, Memory is what an episode changes.
+Config never changes, Hyper is changed by tuning, State is changed by learning, Memory is changed within an episode.
 Arguments come in the order state, hyper, data, key, static values.
 """
 
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from covey.types import Array, Key, Metrics, Mode, Step
-
-Scale = Literal["linear", "log", "one_minus"]
 
 State = TypeVar("State")
 Hyper = TypeVar("Hyper", contravariant=True)  # noqa: PLC0105  (the name is the concept)
@@ -16,7 +14,16 @@ Memory = TypeVar("Memory")
 
 
 class SamplePlan(NamedTuple):
-    """What one call of `update` wants from replay, and how many gradient updates it makes of it."""
+    """The batch that one call of `update` needs from replay.
+
+    Args:
+        batch_size: Windows in the batch.
+        window: Steps in a window.
+        updates: Gradient updates that one call makes of it. Trainers count these to keep `updates_per_step`.
+
+    Example:
+        >>> SamplePlan(batch_size=512, updates=2)  # two updates on 256 transitions each
+    """
 
     batch_size: int
     window: int = 1
@@ -24,94 +31,112 @@ class SamplePlan(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """An action in [-1, 1], the memory after it, and what must be stored with the step."""
+    """The result of `act`.
+
+    Args:
+        action: The action in [-1, 1], [action_size].
+        memory: The memory after the decision.
+        extras: Arrays to store in the replay with this step, by name. `update` receives them in `Step.extras`.
+
+    Example:
+        >>> Decision(action=jnp.tanh(mean), memory=(), extras={})
+    """
 
     action: Array
     memory: Any
     extras: dict[str, Array]
 
 
-class Range(NamedTuple):
-    """Where a hyper-parameter is searched, and between which values it makes sense at all.
+class Policy(Protocol[State, Hyper, Memory]):
+    """Acts in one environment. The caller maps it over many with `jax.vmap`.
 
-    `one_minus` is logarithmic in 1 - value, as a discount wants. What is not `searched` stays as configured, unless the
-    user asks: what was learnt at one scale of rewards, for one, is wrong at another.
+    Example:
+        >>> memory = policy.begin(state, hyper, key)
+        >>> decision = policy.act(state, hyper, memory, obs, key, "greedy")
     """
 
-    low: float
-    high: float
-    scale: Scale = "log"
-    least: float = 0.0
-    most: float = 1e6
-    searched: bool = True
-
-
-class Policy(Protocol[State, Hyper, Memory]):
-    """Decides for one environment; the caller maps it over many."""
-
     def begin(self, state: State, hyper: Hyper, key: Key) -> Memory:
-        """The memory at the first step of an episode."""
+        """Returns the memory at the first step of an episode.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            key: A random key.
+
+        Returns:
+            The memory; () for a policy without memory.
+        """
         ...
 
     def act(self, state: State, hyper: Hyper, memory: Memory, obs: Array, key: Key, mode: Mode) -> Decision:
-        """The decision at one observation. `mode` is static."""
+        """Decides at one observation.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            memory: The memory from `begin` or from the decision before.
+            obs: One observation [obs_size].
+            key: A random key.
+            mode: Static: `random` (warm-up), `sample` (collection) or `greedy` (evaluation).
+
+        Returns:
+            The action, the new memory, and what the replay must store.
+        """
         ...
 
 
 class Agent(Policy[State, Hyper, Memory], Protocol):
-    """A policy that learns."""
+    """A policy that learns. Every method is a pure function, which the caller compiles.
+
+    An agent is a frozen dataclass of its config and the environment's spec, so equal agents share compiled programs.
+
+    Example:
+        >>> state = agent.init(hyper, key)
+        >>> batch = replay.sample(replay_state, agent.plan, key)
+        >>> state, metrics = agent.update(state, hyper, batch, key)
+    """
 
     @property
-    def plan(self) -> SamplePlan: ...
+    def plan(self) -> SamplePlan:
+        """The batch that `update` needs."""
+        ...
 
     def init(self, hyper: Hyper, key: Key) -> State:
-        """A new state, every part of it from its own random stream."""
+        """Returns a new state.
+
+        Args:
+            hyper: Hyper-parameters.
+            key: A random key; each part of the state is drawn from a key of its own.
+
+        Returns:
+            The state.
+        """
         ...
 
     def observe(self, state: State, hyper: Hyper, rollout: Step, key: Key) -> State:
-        """Fresh data [T, N], seen once: normalisers and statistics."""
+        """Updates running statistics with fresh data. Each step is observed once; no gradient step is made here.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            rollout: Steps [T, N] in the order in which they happened.
+            key: A random key.
+
+        Returns:
+            The new state.
+        """
         ...
 
     def update(self, state: State, hyper: Hyper, batch: Step, key: Key) -> tuple[State, Metrics]:
-        """Learns from replay [B, T], `plan.updates` gradient updates."""
+        """Learns from a batch, with `plan.updates` gradient updates.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            batch: Windows [plan.batch_size, plan.window] from replay. Entries with `valid` 0 must not have any effect.
+            key: A random key.
+
+        Returns:
+            The new state, and metrics by name.
+        """
         ...
-
-
-class Paths(NamedTuple):
-    """Where skills lead: skills [S, K], observations [S, N, T + 1, ...], and whether each step was made [S, N, T]."""
-
-    skills: Array
-    obs: Array
-    valid: Array
-
-
-class SkillAgent(Agent[State, Hyper, Memory], Protocol):
-    """An agent that learns skills: its memory holds one, and it can be told which."""
-
-    def show_skills(self) -> Array:
-        """Skills [S, K] that stand for all."""
-        ...
-
-    def follow(self, skill: Array) -> Memory:
-        """The memory at the first step of an episode that follows a skill [K]; `greedy` acting keeps it."""
-        ...
-
-    def measure(self, state: State, hyper: Hyper, paths: Paths, key: Key) -> Metrics:
-        """How well the skills differ, and how well they are known, where greedy acting led."""
-        ...
-
-
-class Entry(NamedTuple):
-    """An algorithm in the registry: its Config and Hyper types, the ranges to tune, and `make(config, spec)`.
-
-    Every hyper-parameter has a range, by its name; within a nested Hyper by its path, as in `sac.actor_lr`.
-    `skills`: it makes a SkillAgent. That is given the descriptor and the return behind each observation, and its last
-    policy counts as the best one, because no reward says which is.
-    """
-
-    config: Any
-    hyper: Any
-    space: dict[str, Range]
-    make: Any
-    summary: str
-    skills: bool = False

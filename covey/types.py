@@ -1,28 +1,38 @@
-"""The words that every other module uses. Axes: P members, N environments, T time, B batch."""
+"""Types that all modules use. Names of axes: P members, N environments, T time, B batch."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 Key = jax.Array
 Params = Any
 Metrics = dict[str, Array]
-"""Named numbers; a vector is a histogram, the shares of as many equal bins of [0, 1]."""
+"""Numbers by name. A vector is a histogram: the shares of equal bins of [0, 1]."""
 Scalar = float | Array
-"""A Python float where it is declared, a traced scalar where it is used."""
+"""A Python float in a declaration, a traced scalar in a computation."""
 
 Mode = Literal["random", "sample", "greedy"]
-"""How a policy acts: uniform on the box (warm-up), exploring (collection), deterministic (evaluation)."""
+"""How a policy acts: uniformly on the box (warm-up), exploring (collection) or deterministically (evaluation)."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What an environment tells of its state in a few numbers: the space of skills and of diversity.
+    """A few numbers that describe the state of an environment. Skills differ in them, and plots show them.
 
-    `reduce` says how the descriptor of a whole episode comes from those of its states.
+    Args:
+        names: Names of the numbers.
+        low: Lower limits.
+        high: Upper limits.
+        is_position: True if the numbers are a position.
+        reduce: How the descriptor of an episode follows from those of its states: their mean, or the final one.
+        coordinates: Indices of the observation that hold these numbers, in the order of `names`; empty if none do.
+
+    Example:
+        >>> Descriptor(names=("x", "y"), low=(-5.0, -5.0), high=(5.0, 5.0), coordinates=(0, 1))
     """
 
     names: tuple[str, ...]
@@ -31,16 +41,34 @@ class Descriptor:
     is_position: bool = True
     reduce: Literal["mean", "final"] = "final"
     coordinates: tuple[int, ...] = ()
-    """Which coordinates of the observation tell the same, in the order of `names`; none where it does not show them."""
 
     @property
     def size(self) -> int:
+        """How many numbers there are."""
         return len(self.names)
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """The sizes and limits of an environment. Agents act in [-1, 1]; the environment rescales to its own box."""
+    """Sizes and limits of an environment. Agents act in [-1, 1]; the environment rescales actions to its own box.
+
+    Args:
+        obs_size: Numbers in an observation.
+        action_size: Numbers in an action.
+        episode_length: Time limit in steps.
+        action_low: Lower limits of the environment's own action box.
+        action_high: Upper limits of the environment's own action box.
+        descriptor: Describes its state in a few numbers, if it can.
+        frames_per_second: Speed of a film of an episode.
+        rewards: Names of the components of the reward, if it has several. `Outcome.reward` is then a vector of them.
+        reward_weights: Weights of the components: the reward is their weighted sum.
+        described: True if the descriptor and the return so far are appended to the observation (see `Described`).
+        steps_per_start: Environment steps per start state that training draws in advance. Raise it if `reset` is
+            expensive; episodes that are shorter then reuse start states within a block. With 2 none is reused.
+
+    Example:
+        >>> EnvSpec(obs_size=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
+    """
 
     obs_size: int
     action_size: int
@@ -50,30 +78,50 @@ class EnvSpec:
     descriptor: Descriptor | None = None
     frames_per_second: float = 30.0
     rewards: tuple[str, ...] = ()
-    """Names of the parts of the reward, if it has several: `Outcome.reward` is then a vector of them."""
     reward_weights: tuple[float, ...] = ()
-    """Their weights: the reward is the weighted sum."""
     described: bool = False
-    """Behind what the environment shows, the observation also holds the descriptor and the episode's return so far."""
     steps_per_start: int = 2
-    """Training draws one start state for so many steps of an environment: more where a reset is dear. Episodes that
-    are shorter share them for some hundred steps; with 2, none ever does."""
 
     @property
     def shown_size(self) -> int:
-        """How many numbers of an observation the environment itself shows."""
+        """Numbers in an observation without the appended descriptor and return."""
         return self.obs_size - self.described * ((self.descriptor.size if self.descriptor else 0) + 1)
 
     def reward(self, parts: Array) -> Array:
-        """The reward [...] of its parts [..., rewards]; the reward itself where it has none."""
+        """Returns the reward [...] from its components [..., rewards]; unchanged if it has no components."""
         return parts @ jnp.asarray(self.reward_weights) if self.rewards else parts
+
+    def to_box(self, action: Any, dtype: Any = np.float32) -> Any:
+        """Rescales an action from [-1, 1] to the environment's box, and clips it there.
+
+        Args:
+            action: A NumPy or JAX array [..., action_size].
+            dtype: The type of the box's limits and of the result.
+
+        Returns:
+            The rescaled action, an array of the same kind.
+
+        Example:
+            >>> covey.envs.make("pendulum").spec.to_box(np.array([0.5]))
+            array([1.], dtype=float32)
+        """
+        low = np.asarray(self.action_low, dtype)
+        high = np.asarray(self.action_high, dtype)
+        return (low + (action + 1.0) / 2.0 * (high - low)).clip(low, high).astype(dtype)
 
 
 class Step(NamedTuple):
-    """Transitions as an agent sees them: [T, N, ...] fresh from the environment, [B, T, ...] from replay.
+    """Transitions as an agent receives them: [T, N, ...] fresh from the environment, [B, T, ...] from replay.
 
-    `next_obs` is the true successor of `obs`, also at a time limit. Where `valid` is false there is no transition
-    (the record closes an episode, or the window already ended): such an entry must not enter any loss or statistic.
+    Args:
+        obs: Observations.
+        action: Actions in [-1, 1].
+        reward: Rewards of these actions.
+        terminated: 1 if the action ended the task. A time limit does not end the task.
+        next_obs: The true successors of `obs`, also at a time limit.
+        valid: 0 if there is no transition, because the record closes an episode or the window already ended. Such an
+            entry must not enter any loss or statistic.
+        extras: Further arrays by name, which `act` returned in `Decision.extras`.
     """
 
     obs: Array

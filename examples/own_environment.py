@@ -1,4 +1,4 @@
-"""An environment of your own: a cart on a rail that must stop at the origin. Pure JAX, written for one.
+"""Your own environment in pure JAX: a cart on a rail that must stop at the origin.
 
 From the command line:  covey --plugin examples.own_environment train td3 --env cart --steps 4000
 From Python:            python examples/own_environment.py
@@ -23,7 +23,10 @@ class CartState(NamedTuple):
 
 @dataclass(frozen=True)
 class Cart:
-    """Push a cart with a force of at most 2; the reward is minus its distance from the origin."""
+    """Push a cart with a force of at most 2. The reward is minus its distance from the origin.
+
+    Write the environment for one cart: covey maps it over many.
+    """
 
     spec = EnvSpec(obs_size=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
 
@@ -32,13 +35,13 @@ class Cart:
         return state, jnp.stack(state)
 
     def step(self, state, action, key):
-        force = 2.0 * jnp.clip(action[0], -1.0, 1.0)  # the whole action box is [-1, 1]; step must clip to it
+        force = 2.0 * jnp.clip(action[0], -1.0, 1.0)  # agents act in [-1, 1]; clip, then rescale
         velocity = 0.95 * state.velocity + 0.1 * force
         state = CartState(state.position + 0.1 * velocity, velocity)
         return state, Outcome(jnp.stack(state), -jnp.abs(state.position), jnp.zeros((), bool))
 
     def descriptor(self, state):
-        return jnp.zeros(0)
+        return jnp.zeros(0)  # none: only skill agents need one
 
     def frame(self, state):
         picture = np.full((40, 200, 3), 245, np.uint8)

@@ -1,4 +1,4 @@
-"""An environment of your own with Gymnasium's interface: a cart on a rail that must stop at the origin.
+"""Your own environment with Gymnasium's interface: a cart on a rail that must stop at the origin.
 
 From the command line:  covey train td3 --env gymnasium:examples.own_gymnasium:Cart --steps 4000
 From Python:            python examples/own_gymnasium.py
@@ -11,7 +11,7 @@ import covey
 
 
 class Cart(gymnasium.Env):
-    """Push a cart with a force of at most 2; the reward is minus its distance from the origin."""
+    """Push a cart with a force of at most 2. The reward is minus its distance from the origin."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
@@ -22,12 +22,14 @@ class Cart(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.state, self.steps = np.array([self.np_random.uniform(-1.0, 1.0), 0.0]), 0
+        self.state = np.array([self.np_random.uniform(-1.0, 1.0), 0.0])
+        self.steps = 0
         return self.state.astype(np.float32), {}
 
     def step(self, action):
         velocity = 0.95 * self.state[1] + 0.1 * action[0]
-        self.state, self.steps = np.array([self.state[0] + 0.1 * velocity, velocity]), self.steps + 1
+        self.state = np.array([self.state[0] + 0.1 * velocity, velocity])
+        self.steps += 1
         return self.state.astype(np.float32), -abs(self.state[0]), False, self.steps >= 60, {}
 
     def render(self):

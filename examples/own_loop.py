@@ -1,20 +1,19 @@
-"""Your own loop: the agent and the replay are pure functions, and the training is yours.
+"""A training loop of your own: agent and replay are pure functions, and you decide when to call them.
 
 python examples/own_loop.py
 """
 
 import jax
-import jax.numpy as jnp
 
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs import make
-from covey.nn.networks import Networks, Torso
+from covey.nn.parts import Networks, Torso
 from covey.replay import Record, Replay
 
 env = make("point")
 small = Torso(hidden=(32, 32))
 agent = TD3(TD3Config(networks=Networks(actor=small, critic=small), batch_size=64), env.spec)
-hyper = TD3Hyper(actor_lr=1e-3, critic_lr=1e-3)
+hyper = TD3Hyper(actor_lr=3e-3, critic_lr=3e-3, discount=0.97, tau=0.02, exploration_noise=0.3)
 replay = Replay(rows=10_000, streams=1, obs_size=env.spec.obs_size, action_size=env.spec.action_size)
 
 
@@ -31,26 +30,26 @@ def step(state, env_state, obs, key):
 def learn(state, buffer, key):
     """One call of the agent's update on a batch from replay."""
     key_sample, key_update = jax.random.split(key)
-    bits = jax.random.bits(key_sample, (agent.plan.batch_size,), jnp.uint32)
-    return agent.update(state, hyper, replay.sample(buffer, agent.plan, bits), key_update)
+    batch = replay.sample(buffer, agent.plan, key_sample)
+    return agent.update(state, hyper, batch, key_update)
 
 
 add = jax.jit(replay.add, donate_argnums=0)  # without donation every write would copy the buffer
-key = jax.random.key(0)
-state, buffer = agent.init(hyper, key), replay.init(1)
-for episode in range(4):
+key, key_init = jax.random.split(jax.random.key(0))
+state = agent.init(hyper, key_init)
+buffer = replay.init()
+for episode in range(20):
     key, key_reset = jax.random.split(key)
     env_state, obs = env.reset(key_reset)
     total = 0.0
     for t in range(env.spec.episode_length + 1):
         key, key_step, key_learn = jax.random.split(key, 3)
         env_state, action, outcome = step(state, env_state, obs, key_step)
-        closes = t == env.spec.episode_length  # the final observation is stored too; its action is ignored
-        record = Record(obs, action, outcome.reward, outcome.terminated, jnp.asarray(closes), {})
-        buffer = add(buffer, jax.tree.map(lambda x: x[None, None], record))
-        if not closes:
+        last = t == env.spec.episode_length  # the final observation is stored too; its action is ignored
+        buffer = add(buffer, Record(obs, action, outcome.reward, outcome.terminated, last, {}))
+        if not last:
             total += float(outcome.reward)
-        if int(buffer.written) > 10:
+        if int(buffer.written) > agent.plan.window:
             state, metrics = learn(state, buffer, key_learn)
         obs = outcome.obs
     print(f"episode {episode}: return {total:.1f}, critic loss {float(metrics['critic_loss']):.3f}")

@@ -11,7 +11,7 @@ import covey
 
 @covey.register_torso("residual")
 class Residual(nn.Module):
-    """Pre-normalised residual blocks. Its fields are the options of the torso that it takes from the configuration."""
+    """Residual blocks with layer normalisation. A field receives the option of the same name from the configuration."""
 
     hidden: tuple[int, ...]
 

@@ -17,8 +17,8 @@ os.environ.setdefault("COVEY_CACHE", str(home / "covey" / "tests"))
 QUICK = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 
-from covey.run.cache import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
-from covey.trust import trust  # noqa: E402
+from covey.backend import use_cache  # noqa: E402, I001  (before jax, which it tells to be quiet)
+from covey.plugins import allow  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -32,7 +32,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 use_cache()
-trust("tests.host_tasks", "benchmarks.torture.environments")
+allow("tests.host_tasks", "benchmarks.torture.environments")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 ENOUGH, GROWTH = 1200 * 2**20, 300 * 2**20

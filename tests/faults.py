@@ -4,7 +4,7 @@ import os
 import shutil
 from typing import Any
 
-from covey.storage import atomic
+from covey.storage import disk
 
 CALLS = (
     *("open", "close", "fstat", "lstat", "listdir", "mkdir", "unlink", "rename", "replace", "fsync", "ftruncate"),
@@ -14,7 +14,7 @@ SHORT = "a short transfer"
 
 
 class Faulty:
-    """`os` and `shutil` for covey.storage.atomic. Call number `at` fails with an errno, or transfers a part only."""
+    """`os` and `shutil` for covey.storage.disk. Call number `at` fails with an errno, or transfers a part only."""
 
     def __init__(self, at: int = -1, fault: Any = None) -> None:
         self.at, self.fault, self.calls = at, fault, []
@@ -38,8 +38,8 @@ class Faulty:
         return call
 
     def installed(self, monkeypatch: Any) -> "Faulty":
-        monkeypatch.setattr(atomic, "os", self)
-        monkeypatch.setattr(atomic, "shutil", self)
+        monkeypatch.setattr(disk, "os", self)
+        monkeypatch.setattr(disk, "shutil", self)
         return self
 
 

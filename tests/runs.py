@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from covey.run.checkpoint import Store
+from covey.storage.store import Store
 
 TINY: dict[str, Any] = {
     "env": "point",

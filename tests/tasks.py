@@ -11,7 +11,6 @@ from covey import agents
 from covey.envs.base import Outcome
 from covey.envs.described import Described
 from covey.training.device import DeviceLoop
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, Descriptor, EnvSpec, Key
 
@@ -116,12 +115,12 @@ class Breaks:
 
 
 def small_trainer(name: str, env: Any, **options: Any) -> Trainer:
-    from covey.run.config import from_json
+    from covey.run.config_text import from_json
 
     entry = agents.entry(name)
-    env = Described(env) if entry.skills else env
+    env = Described(env) if entry.is_skill_agent else env
     agent = entry.make(from_json(entry.config, SMALL.get(name, {}), "agent"), env.spec)
-    return make_trainer(agent, env, constant(entry.hyper()), **({"capacity": 1000} | options))
+    return make_trainer(agent, env, entry.hyper(), **({"capacity": 1000} | options))
 
 
 def population(loop: DeviceLoop, seed: int = 0) -> Any:

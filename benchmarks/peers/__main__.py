@@ -1,10 +1,10 @@
-"""covey beside QDax, SBX, Stable-Baselines3 and prt-rl: the same work, in turns, in one run.
+"""Compares covey with QDax, SBX, Stable-Baselines3 and prt-rl: the same work, in turns, in one run.
 
-    make bench-peers            # installs them in an environment of their own, .venv-peers
+    make bench-peers            # installs them in a separate environment, .venv-peers
     python -m benchmarks.peers --peers .venv-peers/bin/python [--only td3 sac ...] [--rounds 7] [--out FOLDER]
 
-Each library runs in a process of its own that waits while another works. A ratio is taken within a round; what is told
-is the median of the rounds. Everything is written to FOLDER: the table, the chart, and every time that was measured.
+Each library runs in its own process, which waits while another one works. Ratios are taken within a round, and their
+medians are reported. FOLDER gets the table, the chart and all measured times.
 """
 
 import argparse
@@ -27,8 +27,15 @@ LIMIT = "limit"
 
 @dataclass(frozen=True)
 class Workload:
-    """What is compared: who takes part, what covey is to reach (a ratio to a library; `limit`: a share of it), and
-    the matrix work of a unit, where it is known."""
+    """A comparison.
+
+    Args:
+        title: A description for the table.
+        unit: The unit of the rates.
+        peers: The libraries that take part.
+        targets: The ratios to libraries that covey should reach; `limit`: the share of the limit.
+        gflop: The matrix work of one unit, if it is known.
+    """
 
     title: str
     unit: str
@@ -65,7 +72,7 @@ WORKLOADS = {
 
 
 class Participant:
-    """A library's process."""
+    """The process of a library."""
 
     def __init__(self, library: str, work: str, python: str, log: Path) -> None:
         module = f"benchmarks.peers.{LIBRARIES.get(library, 'with_covey')}"
@@ -75,8 +82,8 @@ class Participant:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
 
-    def hear(self) -> dict[str, Any]:
-        """Its next answer, past what its imports print."""
+    def receive(self) -> dict[str, Any]:
+        """Returns its next answer, and skips other output."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
@@ -84,11 +91,11 @@ class Participant:
         return {"failed": True}
 
     def rate(self) -> float:
-        """Units per second in one round."""
+        """Runs one round and returns units per second."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        told = self.hear()
+        told = self.receive()
         return told["amount"] / told["seconds"]
 
     def close(self) -> None:
@@ -98,7 +105,7 @@ class Participant:
 
 
 def compare(name: str, peers: str, rounds: int, out: Path) -> dict[str, Any]:
-    """Units per second of everybody in every round; who could not take part has a reason instead."""
+    """Returns units per second of every library in every round, or the reason why a library does not run."""
     workload = WORKLOADS[name]
     asked = {"covey": sys.executable} | dict.fromkeys(workload.peers, peers)
     if workload.gflop:
@@ -108,10 +115,10 @@ def compare(name: str, peers: str, rounds: int, out: Path) -> dict[str, Any]:
         log = out / f"{name}-{library}.log"
         work = {LIMIT: LIMIT, "covey": name}.get(library, name.removesuffix("-bfloat16"))
         one = Participant(library, work, python, log)
-        told = one.hear()
+        told = one.receive()
         if "failed" in told:
             one.close()
-            failed[library] = (log.read_text().strip().splitlines() or ["no word"])[-1]
+            failed[library] = (log.read_text().strip().splitlines() or ["no output"])[-1]
             print(f"{name}: {library} does not run: {failed[library]}", flush=True)
             continue
         here[library], versions[library] = one, told["versions"]
@@ -130,7 +137,7 @@ def compare(name: str, peers: str, rounds: int, out: Path) -> dict[str, Any]:
 
 
 def summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Medians, and covey's ratio to each within a round."""
+    """Returns medians, and the median of covey's ratios to each library within a round."""
     rates = found["rates"]
     ratios = {
         library: statistics.median(a / b for a, b in zip(rates["covey"], values, strict=True))
@@ -150,7 +157,7 @@ def summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", required=True, help="the Python that has the other libraries")
+    parser.add_argument("--peers", required=True, help="the Python interpreter with the other libraries")
     parser.add_argument("--only", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path("bench-peers"))

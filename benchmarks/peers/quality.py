@@ -1,10 +1,10 @@
-"""What is learned in the same number of steps, beside how fast: covey, SBX and Stable-Baselines3 on one task.
+"""Compares returns after the same number of steps, and the time to a goal: covey, SBX and Stable-Baselines3.
 
     python -m benchmarks.peers.quality --peers .venv-peers/bin/python [--task HalfCheetah-v5] [--steps 20000] ...
     python -m benchmarks.peers.quality --peers .venv-peers/bin/python --race   # to -200 on Pendulum-v1
 
-All have 256 x 256 networks, batches of 256, Adam at 3e-4, the same warm-up and an update per step; what they
-start their networks with and how they explore is their own. A return is the mean of ten greedy episodes.
+All use 256 x 256 networks, batches of 256, Adam at 3e-4, the same warm-up and one update per step. Initial weights and
+exploration are each library's own. A return is the mean of ten greedy episodes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import covey
-from covey.run.stats import mean_interval
+from covey.evaluation.stats import mean_interval
 
 WARMUP, EVERY, GOAL, MOST = 1000, 500, -200.0, 15_000
 Curves = np.ndarray
@@ -47,7 +47,7 @@ def of_covey(task: str, algorithm: str, steps: int, points: int, seeds: int, **c
 
 
 def of_peer(python: str, library: str, task: str, agent: str, steps: int, points: int, seeds: int) -> Curves:
-    """Its seeds side by side, a core each: alone, one would not use them both."""
+    """Trains the seeds of a peer in parallel, one core each, because one seed does not use all cores."""
 
     def of_seed(seed: int) -> list[float]:
         numbers = [str(x) for x in (seed, steps, steps // points, WARMUP)]
@@ -61,14 +61,14 @@ def of_peer(python: str, library: str, task: str, agent: str, steps: int, points
 
 
 def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: int, only: list[str]) -> Iterator[str]:
-    """The lines of a table, a row for each library: the mean of the seeds at each point, and its 95 % interval."""
+    """Yields the lines of a table with a row per library: the mean over seeds at each point, and its 95 % interval."""
     work = task, agent, steps, points, seeds
     rows = {
         "covey": lambda: of_covey(*work),
         "covey, --agent.networks.weights uniform": lambda: of_covey(*work, agent={"networks": {"weights": "uniform"}}),
         "covey, --no-overlap": lambda: of_covey(*work, overlap=False),
     }
-    if agent == "td3":  # SAC's targets always move so
+    if agent == "td3":  # SAC updates its targets at every step anyway
         name = "covey, --agent.target-every-step"
         rows[name] = lambda: of_covey(*work, agent={"target_every_step": True})
     rows |= {name: lambda name=name: of_peer(peers, name.lower(), *work) for name in ("SBX", "SB3")}
@@ -83,7 +83,7 @@ def curves(peers: str, task: str, agent: str, steps: int, points: int, seeds: in
 
 
 def race(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
-    """Seconds from the start of a process to the first line that tells a return above the goal, and its step."""
+    """Returns the seconds from the start of a process to its first reported return above the goal, and the step."""
     start = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | (environment or {})
@@ -101,9 +101,9 @@ def race(command: list[str], environment: dict[str, str] | None = None) -> tuple
 
 
 def races(peers: str, agent: str, seeds: int) -> Iterator[str]:
-    """The lines of a table: from the start of a process to the goal, compilation included unless a row says otherwise.
+    """Yields the lines of a table of times to the goal, including the start of the process and (mostly) compilation.
 
-    Everybody has the same sizes; covey runs with its preset too.
+    All libraries use the same sizes; covey also runs with its preset.
     """
     with tempfile.TemporaryDirectory() as folder:
         common = ["--evaluations", str(MOST // EVERY), "--steps", str(MOST), "--episodes", "10"]

@@ -1,4 +1,4 @@
-"""The comparison as a table and as bars."""
+"""Writes a comparison as a table and as a bar chart."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ SHADES = {"QDax": "#4c78a8", "SBX": "#72b7b2", "SB3": "#f58518", "prt-rl": "#b27
 
 
 def table(rows: dict[str, dict[str, Any]], versions: dict[str, str], machine: str) -> str:
-    """Markdown: units per second, and in brackets covey's ratio to each; in bold what misses its target."""
+    """Returns Markdown: units per second, and in brackets covey's ratio to each library; bold if below the target."""
     lines = ["| work | unit | covey | share of the limit | " + " | ".join(ORDER[1:]) + " |", "|---" * 8 + "|"]
     for row in rows.values():
         cells = [row["title"], row["unit"], _number(row["median"]["covey"]), _share(row)]
@@ -48,7 +48,7 @@ def _marked(text: str, row: dict[str, Any], library: str) -> str:
 
 
 def chart(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Speed as a share of covey's, a group of bars for each work."""
+    """Draws the speed relative to covey's, with a group of bars for each workload."""
     shown = [row for name, row in rows.items() if not name.startswith("insert")]
     figure, axes = plt.subplots(figsize=(9, 0.8 + 0.72 * len(shown)), layout="constrained")
     for place, row in enumerate(shown):

@@ -1,8 +1,7 @@
-"""covey's part: its whole training program on an environment that costs nothing, its host loop, its generations."""
+"""covey in the comparison: its learner on an environment that costs nothing, its host loop, its generations."""
 
-import tempfile
+import itertools
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,25 +22,20 @@ from benchmarks.peers.work import (
     Work,
     serve,
 )
-from covey import agents, envs, register_env
-from covey.population.evolve import PBT, Standing
+from covey import agents, envs
+from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
+from covey.backend import request_acting_device, use_cache
+from covey.population.exchange import exchange
+from covey.population.pbt import PBT
 from covey.replay import Replay
-from covey.run.cache import use_cache
-from covey.run.config import default_config
-from covey.run.evolving import Breeding
-from covey.run.files import Files
-from covey.run.folder import RunFolder
-from covey.run.program import build
-from covey.training.acting import second_device
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.precision import Precision
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 
 
 def limit() -> Work:
-    """Matrix products of 256 x 256 x 256: what bounds every learner."""
+    """Matrix products of 256 x 256 x 256, which limit every learner."""
     chain = product_chain()
     return Work(lambda: jax.block_until_ready(chain()), CHAIN)
 
@@ -54,28 +48,23 @@ def learning(name: str, members: int = 1, options: dict[str, Any] | None = None,
 
 
 def dads() -> Work:
-    """Five discrete skills, as QDax has by default, and a descriptor of two numbers that the dynamics don't see."""
+    """Five discrete skills, as in QDax by default, and a descriptor of two numbers outside of the observation."""
     return learning("dads", options={"skills": {"kind": "discrete", "number": 5}})
 
 
 def generation(replay: str) -> Work:
-    """Deciding, copying two of eight members, writing the lineage down; with `copy` their data too, as QDax does."""
-    register_env("benchmark-noise", Noise)
-    changes = {"env": "benchmark-noise", "seeds": MEMBERS, "capacity": CAPACITY, "pbt": PBT(replay=replay)}  # type: ignore[arg-type]
-    config = default_config("td3", **changes, steps=CAPACITY).resolved()
-    program = build(config)
-    folder = RunFolder(Path(tempfile.mkdtemp()))
-    folder.create(config)
-    breeding = Breeding(program, config.pbt, Files(folder, range(MEMBERS), 0, {}, True))  # type: ignore[arg-type]
-    held = [program.init(print)]
-    fitness, block = np.arange(MEMBERS, dtype=np.float64), [0]
-    scores = np.tile(fitness[:, None], 20)
-    failed = np.zeros(MEMBERS, bool)
+    """One exchange that replaces two of eight members; with `copy` also their replay data, as QDax does."""
+    env = Noise()
+    agent = TD3(TD3Config(), env.spec)
+    loop = DeviceLoop(make_trainer(agent, env, TD3Hyper(), capacity=CAPACITY), MEMBERS, "map", jax.local_device_count())
+    held = [loop.init()]
+    scores = np.tile(np.arange(MEMBERS, dtype=np.float64)[:, None], 20)
+    generations = itertools.count()
+    pbt = PBT(replay=replay)  # type: ignore[arg-type]
 
     def run() -> None:
-        block[0] += 1
-        standing: Standing = breeding.standing(held[0], fitness, scores, failed)
-        held[0] = jax.block_until_ready(breeding.breed(held[0], block[0], standing, rescue=False))
+        population, _ = exchange(pbt, loop, held[0], scores, TD3_SPACE, generation=next(generations))
+        held[0] = jax.block_until_ready(population)
 
     return Work(run, 1)
 
@@ -91,7 +80,7 @@ def insert(capacity: int) -> Work:
 
 
 def halfcheetah(agent: str, precision: Precision = "float32") -> Work:
-    second_device()
+    request_acting_device()
     made = trainer(agent, envs.make("gymnasium:HalfCheetah-v5"), precision=precision)
     go = course(HostLoop(made, 1, "map"), STEPS // made.block_steps)
     return Work(go, STEPS // made.block_steps * made.block_steps)
@@ -100,7 +89,7 @@ def halfcheetah(agent: str, precision: Precision = "float32") -> Work:
 def brax() -> Work:
     env, entry = envs.make("brax:halfcheetah@spring"), agents.entry("td3")
     agent = entry.make(entry.config(), env.spec)  # type: ignore[arg-type]
-    made = make_trainer(agent, env, constant(entry.hyper()), envs=BRAX_ENVS, capacity=CAPACITY)
+    made = make_trainer(agent, env, entry.hyper(), envs=BRAX_ENVS, capacity=CAPACITY)
     steps = BRAX_ENVS * BRAX_ITERATIONS
     blocks = max(1, round(steps / made.block_steps))
     return Work(course(DeviceLoop(made, 1, "map"), blocks), blocks * made.block_steps)

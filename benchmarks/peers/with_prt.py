@@ -1,5 +1,8 @@
-"""prt-rl's TD3. Its learner and its loop are one method, so that it runs in a thread, which its evaluator, called after
-every step, lets go on for a round at a time."""
+"""prt-rl's TD3 in the comparison.
+
+Its learner and its loop are one method, so it runs in a thread. Its evaluator, which is called after every step, blocks
+the thread between rounds.
+"""
 
 # pyright: reportMissingImports=false
 
@@ -16,7 +19,7 @@ from benchmarks.peers.work import ACTION, BATCH, CAPACITY, HIDDEN, OBS, STEPS, U
 
 
 class Turns:
-    """An evaluator that holds the training after every so many steps until it is asked for more."""
+    """An evaluator that pauses the training after a number of steps until the next round."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.taken = steps, 0
@@ -33,7 +36,7 @@ class Turns:
 
 
 def td3(steps: int, updates: int) -> Work:
-    """So many steps of HalfCheetah, each with so many updates."""
+    """A round of `steps` steps of HalfCheetah, each with `updates` updates."""
     policy = TD3Policy(
         build_mlp(OBS, (HIDDEN, HIDDEN), "relu"),
         ContinuousHead(HIDDEN, ACTION),

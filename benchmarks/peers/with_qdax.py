@@ -1,4 +1,4 @@
-"""QDax, as its own examples use it: `scan` inside `jit`, here with its state donated too."""
+"""QDax in the comparison, as its examples use it: `scan` inside `jit`, and with its state donated."""
 
 # pyright: reportMissingImports=false
 
@@ -33,14 +33,14 @@ from benchmarks.peers.work import (
 )
 
 HELD = 10_000
-"""Transitions in the replay that learners draw from."""
+"""Transitions in the replay buffer of learners."""
 SKILLS = 5
 NETS = {"critic_hidden_layer_size": (HIDDEN, HIDDEN), "policy_hidden_layer_size": (HIDDEN, HIDDEN)}
 SAC_NEEDS = {"episode_length": 1000, "batch_size": BATCH, "normalize_observations": False, **NETS}
 
 
 def transitions(count: int, like: Any) -> Any:
-    """Random ones."""
+    """Draws random transitions."""
     leaves, tree = jax.tree.flatten(like)
     keys = jax.random.split(jax.random.key(1), len(leaves))
     drawn = [jax.random.uniform(k, (count, *x.shape[1:]), minval=-1) for k, x in zip(keys, leaves, strict=True)]

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 and SBX, which have one interface: `... with_stable_baselines td3 sbx`."""
+"""Stable-Baselines3 and SBX in the comparison; they have the same interface: `... with_stable_baselines td3 sbx`."""
 
 # pyright: reportMissingImports=false
 
@@ -17,7 +17,7 @@ LIBRARY = sys.argv[2]
 
 
 def model(name: str, env: Any, **options: Any) -> Any:
-    """An agent with the sizes and the rates of all; the rest is its library's own."""
+    """Makes an agent with the common sizes and learning rates; everything else is the library's default."""
     kind = getattr(import_module({"sb3": "stable_baselines3"}.get(LIBRARY, LIBRARY)), name.upper())
     common = {"learning_rate": 3e-4, "batch_size": BATCH, "buffer_size": CAPACITY, "train_freq": 1, "gradient_steps": 1}
     if name == "td3":
@@ -30,7 +30,7 @@ def model(name: str, env: Any, **options: Any) -> Any:
 
 
 def learner(name: str) -> Work:
-    """`train` alone, on a replay that a thousand random steps have filled."""
+    """Measures `train` alone, after a thousand random steps."""
     agent = model(name, gymnasium.make("HalfCheetah-v5"), learning_starts=1000)
     agent.learn(1000)
     return Work(lambda: agent.train(UPDATES, BATCH), UPDATES)
@@ -56,13 +56,13 @@ def insert(capacity: int) -> Work:
 
 
 def curve(task: str, name: str, seed: int, steps: int, every: int, warmup: int) -> None:
-    """Trains, and prints `step S  return R`: ten greedy episodes after every so many steps."""
+    """Trains, and prints `step S  return R` after every `every` steps: the mean of ten greedy episodes."""
     agent = model(name, gymnasium.make(task), seed=seed, learning_starts=warmup)
-    judge = gymnasium.make(task)
-    judge.reset(seed=10_000 + seed)
+    evaluation_env = gymnasium.make(task)
+    evaluation_env.reset(seed=10_000 + seed)
     for step in range(every, steps + 1, every):
         agent.learn(every, reset_num_timesteps=step == every)
-        mean, _ = evaluate_policy(agent, judge, n_eval_episodes=10, warn=False)
+        mean, _ = evaluate_policy(agent, evaluation_env, n_eval_episodes=10, warn=False)
         print(f"step {step}  return {mean:.1f}", flush=True)
 
 

@@ -1,6 +1,6 @@
-"""A library's part in the comparison: a process that does a piece of work when asked and says how long it took.
+"""The process of a library in the comparison: it does a piece of work on request and reports the time.
 
-Imports nothing but the standard library, because every library runs in an environment that has only its own needs.
+Imports only the standard library, because each library is installed without the dependencies of the others.
 """
 
 import json
@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 OBS, ACTION, BATCH, HIDDEN, MEMBERS = 17, 6, 256, 256, 8
-"""HalfCheetah's sizes, and what all libraries are set to."""
+"""HalfCheetah's sizes, and the settings of all libraries."""
 UPDATES = 200
-"""Of a learner in one round."""
+"""Updates of a learner in one round."""
 STEPS = 300
-"""Of an environment on the host in one round, an update each."""
+"""Steps of a host environment in one round, with one update each."""
 CAPACITY = 100_000
 INSERTS = 50
 BRAX_ENVS, BRAX_ITERATIONS = 16, 12
@@ -24,16 +24,16 @@ PACKAGES = ("covey", "qdax", "sbx-rl", "stable-baselines3", "prt-rl", "jax", "to
 
 
 class Work(NamedTuple):
-    """What is measured: a call, and how much it does (updates, steps, generations, rows)."""
+    """A piece of work: a function, and the amount that one call does (updates, steps, generations, rows)."""
 
     run: Callable[[], Any]
     amount: int
 
 
 def serve(works: dict[str, Callable[[], Work]]) -> None:
-    """Makes the work that the command line names, then does it once for every line on standard input.
+    """Prepares the work named on the command line, and runs it once for every line on standard input.
 
-    Answers are lines of JSON on what was standard output; whatever else a library prints goes to standard error.
+    Answers are lines of JSON on standard output. Other output of the library is redirected to standard error.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

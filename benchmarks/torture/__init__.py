@@ -1,14 +1,14 @@
 """The fault campaign: `make torture MINUTES=10`, or `python -m benchmarks.torture --help`.
 
-Each module is one campaign, a generator that makes one trial per step:
+Each module is one campaign, a generator of trials:
 
-- `kills`: signals at random moments over all agents and both loops; the resumed run must be equal to the bit.
-- `storage`: every file call of the storage layer fails once with EIO, ENOSPC, EACCES, and is cut short.
-- `injection`: the same for file calls of whole commands.
-- `corruption`: every file of a run is damaged at random and on purpose, and read by every reader.
-- `arguments`: random wrong arguments and values on the command line.
-- `faulty`: environments that return nonsense, raise, exit, crash or hang.
-- `jobs`: processes of a job that are killed, stopped, mismatched, or find their port taken.
+- `kills`: signals at random moments, for all agents and both loops; the resumed run must be identical, bit for bit.
+- `storage`: every file call of the storage layer fails once with EIO, ENOSPC and EACCES, and is once cut short.
+- `injection`: the same for the file calls of whole commands.
+- `corruption`: every file of a run is damaged in many ways, and read by every reader.
+- `arguments`: random invalid arguments and values on the command line.
+- `faulty`: environments that return invalid values, raise, exit, crash or hang.
+- `jobs`: processes of a job that are killed, stopped or started with different options, or whose port is in use.
 - `readers`: commands that read a run while it trains.
 - `growth`: memory and file descriptors of a long run.
 """

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.torture --minutes 10`: campaigns of faults, and one table of trials and failures.
+"""`python -m benchmarks.torture --minutes 10`: runs the fault campaigns, and prints a table of trials and failures.
 
-Everything random comes from the printed seed. With --results FILE, trials are appended to a file, and the table sums up
-all campaigns in it. The exit code is 1 if anything failed.
+All randomness comes from the printed seed. With --results FILE, trials are appended to a file, and the table includes
+all trials in it. The exit code is 1 if a trial failed.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,16 +32,17 @@ SHARES = {
     "readers": 0.02,
     "growth": 0.02,
 }
-"""The campaigns, and the share of the time that each gets."""
+"""The campaigns, and each one's share of the time."""
 SHIM = Path(__file__).with_name("shim.c")
 
 
 def main() -> int:
     options = _options()
+    _reset_signals()
     if "torture" not in os.environ.get("LD_PRELOAD", ""):
-        _with_shim(options.only)  # which starts this program again
+        _with_shim(options.only)  # restarts this program
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Less optimised programs compile in a third of the time; what they compute is as exact.
+    # Less optimised programs compile in a third of the time, and their results are as exact.
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
     _import_everything()
     print(f"seed {options.seed}, {options.minutes:g} minutes: {', '.join(options.only)}", flush=True)
@@ -57,7 +59,7 @@ def main() -> int:
                 print(f"FAILED {trial.campaign}: {trial.what}\n  {trial.fault}", flush=True)
     print(table([Trial(*(row[name] for name in Trial._fields)) for row in map(json.loads, results.open())]))
     if failures:
-        print(f"What the {failures} failures left is in {scratch}.")
+        print(f"The files of the {failures} failures are in {scratch}.")
     else:
         shutil.rmtree(scratch, ignore_errors=True)
     return int(failures > 0)
@@ -65,16 +67,18 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, about (default: 10)")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of everything random")
-    parser.add_argument("--only", nargs="+", choices=list(SHARES), default=list(SHARES), help="some of the campaigns")
-    parser.add_argument("--results", help="a JSONL file that the trials are appended to")
+    parser.add_argument("--minutes", type=float, default=10.0, help="approximate duration (default: 10)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="the random seed")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(SHARES), default=list(SHARES), help="the campaigns (default: all)"
+    )
+    parser.add_argument("--results", help="a JSONL file to append the trials to")
     parser.add_argument("--scratch", help="a folder for the runs (default: the system's temporary folder)")
     return parser.parse_args()
 
 
 def _trials(world: World, names: list[str]) -> Iterator[Trial]:
-    """The trials of all campaigns, at least one step of each: always of the one that has had the least of its share."""
+    """Yields the trials of all campaigns, at least one step of each. The next one has used the least of its share."""
     end = time.monotonic() + 60.0 * world.minutes
     campaigns = {name: import_module(f"benchmarks.torture.{name}").trials(world) for name in names}
     used = dict.fromkeys(names, 0.0)
@@ -91,7 +95,7 @@ def _trials(world: World, names: list[str]) -> Iterator[Trial]:
 
 
 def table(trials: list[Trial]) -> str:
-    """Trials and failures of each campaign and kind."""
+    """Returns a table of the trials and failures of each campaign and kind."""
     counts = collections.Counter((trial.campaign, trial.kind) for trial in trials)
     failures = collections.Counter((trial.campaign, trial.kind) for trial in trials if trial.fault)
     lines = ["| campaign | kind | trials | failures |", "|---|---|---:|---:|"]
@@ -102,7 +106,7 @@ def table(trials: list[Trial]) -> str:
 
 
 def compiled_shim(folder: Path) -> Path:
-    """The library that makes file calls fail, compiled into a folder."""
+    """Compiles the library that makes file calls fail into a folder, and returns its path."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
         sys.exit("The campaigns `storage` and `injection` need Linux and a C compiler. Leave them out with --only.")
@@ -112,7 +116,7 @@ def compiled_shim(folder: Path) -> Path:
 
 
 def _with_shim(only: list[str]) -> None:
-    """Starts this program again with the shim loaded, where a campaign needs it."""
+    """Restarts this program with the shim loaded, if a campaign needs it."""
     if not {"storage", "injection"} & set(only):
         return
     library = compiled_shim(Path(tempfile.mkdtemp(prefix="covey-shim-")))
@@ -120,9 +124,15 @@ def _with_shim(only: list[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.torture", *sys.argv[1:]])
 
 
+def _reset_signals() -> None:
+    """Restores the default handlers: under nohup or in a script's background, signals are ignored and inherited."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def _import_everything() -> None:
-    """Imports what the commands need, so that a fork of this process has it. No jax backend may start here."""
-    for name in ("cli", "run.api", "run.fit", "run.config", "run.progress", "run.population_plots", "run.skills"):
+    """Imports what the commands need, so that forks don't have to. It must not start a jax backend."""
+    for name in ("cli", "api", "run.session", "run.config", "run.console", "plots.population", "run.plans"):
         import_module(f"covey.{name}")
     for name in ("tyro", "matplotlib.pyplot", "PIL.Image", "gymnasium", "scipy.special", "safetensors.numpy"):
         import_module(name)

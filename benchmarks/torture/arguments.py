@@ -1,4 +1,4 @@
-"""Random wrong arguments: each must be a usage error or a sentence, or make a run that ends when it is asked to."""
+"""Random invalid arguments: each must give a usage error or an error message, or a run that stops when asked to."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ BATCH = 40
 ITEM_SECONDS = 60.0
 MEMORY = 12 * 2**30
 LETS_RUN, ENDS_WITHIN = 12.0, 40.0
-"""A run with accepted arguments is asked to stop after the first, and must have ended within the second."""
+"""Seconds after which a run with accepted arguments is asked to stop, and within which it must then end."""
 
 NUMBERS = (
     "0",
@@ -61,7 +61,7 @@ OTHERS = ("envs", "agents", "presets", "check-env", "--version", "help", "nonsen
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Batches of commands that are stopped where the training would begin; now and then one that really runs."""
+    """Yields batches of commands that stop before the training; after each batch, one command really runs."""
     while True:
         run = world.reference("td3")
         flags = _flags(world)
@@ -72,7 +72,7 @@ def trials(world: World) -> Iterator[list[Trial]]:
 
 
 def _dry(world: World, commands: list[list[str]]) -> list[Trial]:
-    """Runs commands up to the training, which is left out."""
+    """Runs commands without the training."""
     found: list[Trial] = []
     while commands:
         todo = list(commands)
@@ -95,7 +95,7 @@ def _dry(world: World, commands: list[list[str]]) -> list[Trial]:
 
 
 def _outcome(command: list[str]) -> tuple[str, str]:
-    """What a command comes to: accepted, usage, or refused; and what is wrong with that."""
+    """Runs a command; returns the outcome (accepted, usage or refused), and the fault or ""."""
     from covey.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -113,24 +113,24 @@ def _outcome(command: list[str]) -> tuple[str, str]:
         return kind, f"exit code {code}"
     if "Traceback" in said:
         return kind, f"traceback: {said[-200:]}"
-    return kind, "" if said or code == 0 else "no word"
+    return kind, "" if said or code == 0 else "no message"
 
 
 def _leave_out_training() -> None:
     """Stops a command where the training, or another long computation, would begin."""
-    import covey.run.api
+    import covey.launch
     from covey.run.run import Run
 
     def accepted(*_: Any, **__: Any) -> Any:
         raise SystemExit(0)
 
-    covey.run.api._fit = accepted
+    covey.launch._train = accepted
     for name in ("evaluate", "plot_skills", "plan", "random_plans", "video"):
         setattr(Run, name, accepted)
 
 
 def _really(world: World, command: list[str]) -> Trial:
-    """A command that may really train: it must end by itself or soon after SIGTERM."""
+    """Runs a command that may really train: it must end by itself, or soon after SIGTERM."""
     running = start(command, world.path("log"), folder=world.path("folder").parent, memory=MEMORY)
     since = time.monotonic()
     while running.poll() is None and time.monotonic() - since < LETS_RUN:
@@ -144,7 +144,7 @@ def _really(world: World, command: list[str]) -> Trial:
 
 
 def _flags(world: World) -> list[str]:
-    """The options of the training verbs, from their help."""
+    """Returns the options of the training commands, from their help."""
     found: set[str] = set()
     for command in (["train", "td3", "--help"], ["train", "dads", "--help"], ["evolve", "sac", "--help"]):
         found |= set(re.findall(r"--[a-z][a-z0-9.-]*[a-z0-9]", world.run(command).output))
@@ -152,7 +152,7 @@ def _flags(world: World) -> list[str]:
 
 
 def _command(random: random.Random, flags: list[str], run: Path, out: Path, verbs: tuple[str, ...] = ()) -> list[str]:
-    """A command with something wrong in it, most of the time."""
+    """Returns a command that is usually invalid."""
     verb = random.choice(verbs or ("train", "train", "train", "evolve", *READING, *OTHERS))
     if verb in ("train", "evolve"):
         agent = random.choice(AGENTS) if random.random() < 0.2 else "td3"

@@ -1,7 +1,7 @@
-"""Runs covey commands in processes of their own, and says what is wrong with how they ended.
+"""Runs covey commands in separate processes, and checks how they ended.
 
-Most commands run in a fork of this process, which has imported covey but started no jax backend: that saves the two
-seconds in which Python imports everything. Some run as the real command, so that nothing rests on the fork alone.
+Most commands run in a fork of this process, which has imported covey but started no jax backend: that saves two seconds
+of imports. Some run as the real command, so that the campaign does not rely on forks alone.
 """
 
 import atexit
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLEAN_CODES = {0, 1, 2, 130}
-"""Success, an error in one sentence, a usage error, Ctrl-C."""
+"""Exit codes: success, an error message, a usage error, Ctrl-C."""
 MOST_OUTPUT = 200_000
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended: its exit code (minus the signal that ended it), its output, whether it had to be stopped."""
+    """The result of a command: its exit code (or minus the signal that ended it), its output, whether it hung."""
 
     arguments: list[str]
     code: int
@@ -33,11 +33,11 @@ class Result:
     hung: bool = False
 
     def fault(self, *, killed: bool = False, traceback_of: str = "") -> str:
-        """What is wrong with how the command ended, or "".
+        """Returns what is wrong with the end of the command, or "".
 
         Args:
-            killed: this campaign ended it with a signal, so that the code says nothing.
-            traceback_of: a traceback is right if the output also names this environment as its origin.
+            killed: The campaign ended it with a signal, so the exit code is not checked.
+            traceback_of: A traceback is allowed if the output contains this text, which names its origin.
         """
         if self.hung:
             return f"hang: still running after {self.seconds:.0f} s"
@@ -48,13 +48,13 @@ class Result:
         if self.code not in CLEAN_CODES:
             return f"ended by signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
         if self.code in (1, 2) and not self.output.strip():
-            return f"exit code {self.code} without a word"
+            return f"exit code {self.code} without a message"
         return ""
 
 
 @dataclass
 class Started:
-    """A command that runs."""
+    """A running command."""
 
     arguments: list[str]
     pid: int
@@ -63,7 +63,7 @@ class Started:
     code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code once the command has ended."""
+        """Returns the exit code, or None while the command runs."""
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -76,7 +76,7 @@ class Started:
             os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> Result:
-        """Waits for the end, and kills what still runs so many seconds after `since`."""
+        """Waits for the end, and kills a command that still runs `seconds` after `since`."""
         hung = False
         while self.poll() is None:
             if time.monotonic() - self.since > seconds:
@@ -87,7 +87,7 @@ class Started:
             os.kill(self.pid, signal.SIGKILL)
             while self.poll() is None:
                 time.sleep(0.005)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # its worker processes, if any are left
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # remaining worker processes
             os.killpg(self.pid, signal.SIGKILL)
         with self.log.open(errors="replace") as file:
             output = file.read(MOST_OUTPUT)
@@ -107,11 +107,13 @@ def start(
     """Starts `covey ARGUMENTS` with its output in a file.
 
     Args:
-        real: as the real command, not in a fork of this process.
-        folder: the current folder of the command.
-        environment: variables to set.
-        memory: the most address space in bytes; 0 for no limit.
-        before: what the fork does first.
+        arguments: The arguments.
+        log: The file for its output.
+        real: Starts the real command instead of a fork of this process.
+        folder: The current folder of the command.
+        environment: Environment variables to set.
+        memory: The limit of the address space in bytes; 0 for none.
+        before: A function that the fork calls first.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -129,7 +131,7 @@ def start(
                 start_new_session=True,
             )
         pid = child.pid
-        child.returncode = 0  # this module waits for it, not subprocess
+        child.returncode = 0  # this module waits for it, instead of subprocess
         return Started(arguments, pid, log, since)
     pid = os.fork()
     if pid == 0:
@@ -138,7 +140,7 @@ def start(
 
 
 def run(arguments: list[str], log: Path, seconds: float, **how: object) -> Result:
-    """Runs a command to its end; the options are those of `start`."""
+    """Runs a command to its end, with the options of `start`."""
     return start(arguments, log, **how).wait(seconds)  # type: ignore[arg-type]
 
 
@@ -150,7 +152,7 @@ def _child(
     memory: int,
     before: Callable[[], None],
 ) -> None:
-    """The life of a fork: it runs the command and never returns."""
+    """Runs the command in a fork. Never returns."""
     code = 70
     try:
         os.setsid()
@@ -189,17 +191,21 @@ def _child(
 
 @dataclass(frozen=True)
 class Batch:
-    """What a fork reported before it ended: a line per item, and what went wrong with the item after the last line."""
+    """The report of a fork: a line per finished item, and the fault of the next item or ""."""
 
     lines: list[str]
     fault: str
 
 
 def batch(work: Callable[[Callable[[str], None]], None], log: Path, item_seconds: float, memory: int = 0) -> Batch:
-    """Runs many quick items in one fork: `work` calls its argument with a line of text after each.
+    """Runs many short items in one fork.
 
-    A fork that ends early, or takes longer than `item_seconds` for an item, is to blame on the item after its last
-    line. `memory` limits its address space.
+    Args:
+        work: Does the items, and calls its argument with a line of text after each.
+        log: The file for other output.
+        item_seconds: The time limit of an item. If an item exceeds it, or the fork ends early, the fault is that of
+            the item after the last line.
+        memory: The limit of the address space in bytes; 0 for none.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Damaged files: every file of a run, damaged at random and on purpose, and read by every reader.
+"""Damages every file of a run in many ways, and reads it with every reader.
 
-A reader must return what it returned before the damage, or say in a sentence what is wrong. A resumed run must end as
-the undisturbed one, or say why not.
+A reader must return the same data as before the damage, or raise an error with a message. A resumed run must end like
+the undisturbed one, or report the damage.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from benchmarks.torture.commands import batch
 from benchmarks.torture.world import KINDS, ROWS, Trial, World, difference, newest
 
 SHORT_BATCH, BATCH = 60, 300
-"""Damaged copies that one process reads: in a campaign of less than a minute, and in a longer one."""
+"""Damaged copies that one process reads, in campaigns of less than a minute and in longer ones."""
 ITEM_SECONDS = 30.0
 MEMORY = 6 * 2**30
 KIND = "evolve"
 UNREAD = ("tensorboard", "media", "environment.txt", "lock", "final.json")
-"""What no reader of a run opens: damaged by whole commands only."""
+"""Files that no reader opens: they are damaged for whole commands only."""
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Batches of damage for the readers in one process; after each, some for whole commands."""
+    """Yields batches of damaged copies for the readers, and after each batch some for whole commands."""
     while True:
         rich = _rich(world)
         yield _read(world, rich)
@@ -38,7 +38,7 @@ def trials(world: World) -> Iterator[list[Trial]]:
 
 
 def _rich(world: World) -> Path:
-    """A finished run with every kind of file: a population, resumed with a change, its replay saved."""
+    """Returns a finished run with every kind of file: a population, resumed with other options, its replay saved."""
     if "rich" not in world.references:
         out = world.copy(world.reference(KIND))
         for arguments in (["resume", str(out), "--steps", "1600"], ["replay", str(out)]):
@@ -108,7 +108,7 @@ STRANGE: tuple[Any, ...] = (None, -1, 0, 1e300, 10**400, True, "", "x", [], {}, 
 
 
 def _strange_value(value: Any, random: random.Random) -> Any:
-    """The value with a random part of it replaced, renamed or removed."""
+    """Replaces, renames or removes a random part of a value."""
     if isinstance(value, dict) and value and random.random() < 0.85:
         name = random.choice(list(value))
         match random.randrange(5):
@@ -168,7 +168,7 @@ IN_ROWS = {
 
 
 def _tensor_values(path: Path, random: random.Random) -> None:
-    """Puts a value that covey never writes into an array, in a file that is otherwise whole, manifest included."""
+    """Changes an array to something that covey never writes, and updates the manifest."""
     from safetensors import safe_open
     from safetensors.numpy import load_file, save_file
 
@@ -194,7 +194,7 @@ def _tensor_values(path: Path, random: random.Random) -> None:
 
 
 def seal(folder: Path) -> None:
-    """Makes the manifest of a checkpoint fit its files, as a stranger's tool would."""
+    """Updates the manifest of a checkpoint to its files, as an attacker would."""
     manifest = folder / "manifest.json"
     if manifest.is_file():
         names = json.loads(manifest.read_text())
@@ -208,12 +208,12 @@ def _sealed_info(path: Path, random: random.Random) -> None:
 
 
 FORGED = "forged: "
-"""How the description of damage begins that fits its manifest: it can't be told from what covey wrote, if it makes
-sense. It must not lead to a traceback, a hang or exhausted memory."""
+"""The prefix of the description of damage with a matching manifest. Readers can't detect it if the values are valid,
+but it must not cause a traceback, a hang or exhausted memory."""
 
 
 def damage(folder: Path, path: Path, random: random.Random) -> str:
-    """Damages a file in a random way; returns which."""
+    """Damages a file in a random way; returns a description."""
     ways = dict(ANYWHERE)
     if path.suffix in (".json", ".jsonl"):
         ways |= IN_JSON
@@ -239,7 +239,7 @@ def _kind(folder: Path, path: Path) -> str:
 
 def _state(prefix: str) -> Callable[[Path, Callable[[str], None]], Any]:
     def read(folder: Path, say: Callable[[str], None]) -> Any:
-        from covey.run.checkpoint import Store
+        from covey.storage.store import Store
 
         found, info = Store(folder / "checkpoints", prefix).read_newest(say, set_aside=False)
         return {name: array.tobytes() for name, array in found.items()}, info
@@ -260,20 +260,20 @@ def _config(folder: Path, say: Callable[[str], None]) -> Any:
 
 
 def _lineage(folder: Path, say: Callable[[str], None]) -> Any:
-    from covey.run.lineage import read_lineage
+    from covey.storage.lineage import read_lineage
 
     return repr(read_lineage(folder / "lineage.jsonl"))
 
 
 def _changes(folder: Path, say: Callable[[str], None]) -> Any:
-    from covey.run.folder import RunFolder
+    from covey.storage.folder import RunFolder
 
     return RunFolder(folder).changed_since(0)
 
 
 def _replay(folder: Path, say: Callable[[str], None]) -> Any:
     from covey.replay import Replay
-    from covey.run.replay_file import open_replay
+    from covey.storage.replay_file import open_replay
 
     file = open_replay(folder / "replay.safetensors")
     replay = Replay(file.rows, file.streams, file.sizes["obs"], file.sizes["action"])
@@ -298,7 +298,7 @@ def _files(folder: Path, unread: bool) -> list[Path]:
 
 
 def _read(world: World, rich: Path) -> list[Trial]:
-    """Damages copies of a run, and reads each with every reader, in one process."""
+    """Damages copies of a run and reads each with every reader, in one process."""
     seeds = [world.random.randrange(2**32) for _ in range(BATCH if world.minutes >= 1 else SHORT_BATCH)]
     found: list[Trial] = []
     while seeds:
@@ -326,7 +326,7 @@ def _read(world: World, rich: Path) -> list[Trial]:
 
 
 def _readers_fault(folder: Path, right: dict[str, Any] | None) -> str:
-    """The first reader that returns something else than `right` without a word, or fails without a sentence."""
+    """Returns the fault of the first reader that silently returns other data than `right`, or raises no CoveyError."""
     from covey import CoveyError
 
     for name, read in READERS.items():
@@ -350,7 +350,7 @@ def _remove(folder: Path) -> None:
 
 
 def _commanded(world: World, rich: Path) -> Trial:
-    """A whole command on a damaged run: it is refused in a sentence, says what it set aside, or ends as it should."""
+    """Runs a command on a damaged run: it must fail with a message, report the damage, or end normally."""
     folder, seed = world.copy(rich), world.random.randrange(2**32)
     seeded = random.Random(seed)
     what = damage(folder, seeded.choice(_files(folder, unread=True)), seeded)
@@ -369,7 +369,7 @@ def _commanded(world: World, rich: Path) -> Trial:
 
 
 def _resumed_fault(rich: Path, folder: Path, output: str) -> str:
-    """A finished run that was resumed has the same arrays; its rows differ only if something was said."""
+    """Checks a finished run that was resumed: the arrays are the same, and rows differ only if damage was reported."""
     said = any(word in output for word in ("damaged", "altered", "missing", "shorter", "set aside"))
     if said and newest(folder) == newest(rich):
         return difference(rich, folder, files=())

@@ -2,8 +2,8 @@
 
     from benchmarks.torture.environments import FAULTS
 
-Each class says what is wrong with it in three attributes: `at`, when the fault shows; `says`, a regular expression that
-covey's error must match; and `ends`, whether it takes the process with it or never returns.
+Each class has three attributes: `at`, when the fault occurs; `says`, a regular expression for covey's message; and
+`ends`, whether it ends the process or never returns.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 
 HEALTHY_STEPS = 5
-"""Steps before the fault of an environment whose `step` is faulty."""
+"""Correct steps before the first faulty one."""
 
 Answer = tuple[Any, ...]
 When = Literal["make", "step", "train"]
@@ -51,7 +51,7 @@ class Healthy(gymnasium.Env):
 
 
 class Nested(Healthy):
-    """A dictionary with a box, a number of three and a pair."""
+    """A Dict space with a Box, a Discrete and a Tuple."""
 
     observation_space = spaces.Dict(
         {
@@ -66,7 +66,7 @@ class Nested(Healthy):
 
 
 class Whole(Healthy):
-    """Whole numbers."""
+    """Integer observations."""
 
     observation_space = spaces.Box(0, 10, (3,), np.int64)
 
@@ -75,13 +75,13 @@ class Whole(Healthy):
 
 
 FAULTS: dict[str, type[Healthy]] = {}
-"""Name of a fault -> an environment that has it."""
+"""Environments by the name of their fault."""
 ODD: dict[str, type[Healthy]] = {}
-"""Environments that return something unusual, which is no fault."""
+"""Environments that return unusual but correct values."""
 
 
 def _add(name: str, base: type[Healthy], methods: dict[str, Any], registry: dict[str, type[Healthy]], **about: Any):
-    """Makes a class, and a name of this module for it, so that covey can be told it by name."""
+    """Makes a class and adds it to this module, so that covey can import it by name."""
     title = "".join(word.capitalize() for word in name.replace("-", " ").split())
     made = type(title, (base,), methods | about | {"__doc__": f"{name}.", "__module__": __name__})
     globals()[title] = registry[name] = made
@@ -90,7 +90,7 @@ def _add(name: str, base: type[Healthy], methods: dict[str, Any], registry: dict
 def returns(
     name: str, change: Callable[[Answer], Any], says: str, base: type[Healthy] = Healthy, odd: bool = False
 ) -> None:
-    """An environment whose `step` returns something else after some steps."""
+    """Adds an environment whose `step` returns something else after some steps."""
 
     def step(self: Any, action: np.ndarray) -> Any:
         answer = base.step(self, action)
@@ -112,12 +112,12 @@ def _ends(name: str, place: Literal[2, 3], flag: Any, says: str, odd: bool = Fal
 
 
 def resets(name: str, reset: Callable[..., Any], says: str, base: type[Healthy] = Healthy) -> None:
-    """An environment with another `reset`."""
+    """Adds an environment with another `reset`."""
     _add(name, base, {"reset": reset}, FAULTS, says=says, at="make")
 
 
 def does(name: str, what: Callable[[], Any], says: str, ends: bool = False, at: When = "step") -> None:
-    """An environment that does something after some steps, or where it is made."""
+    """Adds an environment that does something after some steps, or when it is made."""
 
     def step(self: Any, action: np.ndarray) -> Any:
         if self.taken >= HEALTHY_STEPS:
@@ -249,7 +249,7 @@ returns("a list from step", list, "", odd=True)
 
 
 class Registered(Healthy):
-    """Returns what an old environment does, behind the wrappers of `gymnasium.make`."""
+    """Returns the old four values from `step`, inside the wrappers of `gymnasium.make`."""
 
     def step(self, action: np.ndarray) -> Any:
         answer = super().step(action)

@@ -1,4 +1,4 @@
-"""Environments that return nonsense, raise, exit, crash or hang: covey names them, and loses no checkpoint."""
+"""Environments that return invalid values, raise, exit, crash or hang: covey names them, and loses no checkpoint."""
 
 import re
 import signal
@@ -12,11 +12,11 @@ from benchmarks.torture.world import ONE_LAYER, SIZE, Trial, World, newest
 MODULE = "benchmarks.torture.environments"
 SHORT = ["--steps", "800", "--warmup", "200", *SIZE, *ONE_LAYER]
 HANGS_AFTER, ENDS_WITHIN = 10.0, 30.0
-"""A hanging environment is left alone for the first, and a signal must end the run within the second."""
+"""Seconds that a hanging environment may hang, and within which a signal must then end the run."""
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Every faulty environment, without and with worker processes; then those that are unusual but right."""
+    """Yields every faulty environment, without and with worker processes; then the unusual but correct ones."""
     from benchmarks.torture.environments import FAULTS, ODD
 
     while True:
@@ -54,13 +54,13 @@ def _faulty(world: World, name: str, kind: type, workers: int) -> Trial:
 
 
 def _fault(result: Result, name: str, kind: type, workers: int) -> str:
-    """What is wrong with how the run of a faulty environment ended."""
+    """Returns what is wrong with the end of a run with a faulty environment, or ""."""
     says, ends = getattr(kind, "says", ""), getattr(kind, "ends", False)
-    if ends and not workers:  # it takes the process with it, or waits for a signal
+    if ends and not workers:  # it ends the process, or waits for a signal
         return "hang" if result.hung else ""
     named = kind.__name__ in result.output
     fault = result.fault(traceback_of="failed:")
-    if fault or (workers and result.code == 0):  # workers are started again, as often as it takes
+    if fault or (workers and result.code == 0):  # workers are restarted
         return fault
     if result.code != 1:
         return f"exit code {result.code}"
@@ -70,10 +70,10 @@ def _fault(result: Result, name: str, kind: type, workers: int) -> str:
 
 
 def _lost(out: Path) -> str:
-    """Whether a checkpoint that was there can't be read."""
+    """Returns the error if the newest checkpoint can't be read, or ""."""
     if newest(out) < 0:
         return ""
-    from covey.run.checkpoint import Store
+    from covey.storage.store import Store
 
     said: list[str] = []
     Store(out / "checkpoints", "step").read_newest(said.append, set_aside=False)

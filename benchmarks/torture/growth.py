@@ -1,4 +1,4 @@
-"""Memory and file descriptors of a run that trains, evaluates and saves for a while: they must not grow."""
+"""Checks that memory and file descriptors of a run that trains, evaluates and saves do not grow."""
 
 import os
 import time
@@ -13,11 +13,11 @@ LOOPS = {
     "host loop": ["train", "td3", *HOST, *ONE_LAYER, "--steps", "100000000", "--evaluations", "20000"],
 }
 MOST_GROWTH = 1.15
-"""Of resident memory from the second quarter to the last; the allocator's own movement is below 13 %."""
+"""The allowed ratio of resident memory in the last quarter to the second. The allocator alone varies by up to 13 %."""
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Each loop once, for a twelfth of the campaign's time."""
+    """Yields one trial per loop, each a twelfth of the campaign's time."""
     for name, arguments in LOOPS.items():
         yield [_grown(world, name, arguments, max(30.0, 60.0 * world.minutes / 12.0))]
 

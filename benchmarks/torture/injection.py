@@ -1,8 +1,8 @@
-"""File calls that fail: every call that a command makes below its run folder fails once with each error.
+"""File calls that fail: every call of a command below its run folder fails once with each error.
 
-A call site is a function of the C library with the kind of path that it is called on. The first occurrence of each
-fails, and then a random later one. What the command says must be a sentence, and the run, resumed on a healthy disk,
-must equal the undisturbed one.
+A call site is a function of the C library and a pattern of paths. The first call of each site fails, and then random
+later ones. The command must print an error message, and the run, resumed on a healthy disk, must equal the undisturbed
+one.
 """
 
 import ctypes
@@ -21,19 +21,19 @@ TRAIN = "train"
 
 
 class Site(NamedTuple):
-    """A file call of a command: the function, and the pattern of the paths below the run folder."""
+    """A call site: the function, and a pattern of paths below the run folder."""
 
     function: str
     pattern: str
 
 
 def is_loaded() -> bool:
-    """Whether this process was started with the shim."""
+    """Returns whether this process was started with the shim."""
     return hasattr(ctypes.CDLL(None), "torture_arm")
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """All sites of all commands with all errors, in random order; then again with later occurrences."""
+    """Yields all sites of all commands with all errors, in random order; then random ones with later calls."""
     commands = {name: _sites(world, name) for name in COMMANDS}
     first = [(name, site, error, 0) for name, sites in commands.items() for site in sites for error in ERRORS]
     world.random.shuffle(first)
@@ -60,7 +60,7 @@ KIND = "evolve"
 
 
 def failed(world: World, name: str, site: Site, error: str, occurrence: int) -> list[Trial]:
-    """One command in which one call fails; no trial if the call was not made."""
+    """Runs a command in which one call fails. Returns no trial if the call was not made."""
     out, arguments = _prepared(world, name)
     log = world.path("calls")
     result = world.run(arguments, before=lambda: arm(out, site, occurrence, ERRORS[error], log))
@@ -72,7 +72,7 @@ def failed(world: World, name: str, site: Site, error: str, occurrence: int) -> 
 
 
 def _consequence(world: World, name: str, out: Path) -> str:
-    """What is wrong with a run after one of its calls failed: repeated on a healthy disk, it must be as if none had."""
+    """Repeats the command on a healthy disk; returns how the run differs from an undisturbed one, or ""."""
     reference = world.reference(KIND)
     if name in READS:
         damaged = [p.name for p in out.rglob("*.damaged")]
@@ -85,7 +85,7 @@ def _consequence(world: World, name: str, out: Path) -> str:
 
 
 def _longer(world: World) -> Path:
-    """The undisturbed run, resumed to more steps."""
+    """Returns the undisturbed run, resumed to more steps."""
     if "longer" not in world.references:
         out = world.copy(world.reference(KIND))
         done = world.run([text.replace("RUN", str(out)) for text in COMMANDS["resume"]])
@@ -96,7 +96,7 @@ def _longer(world: World) -> Path:
 
 
 def _prepared(world: World, name: str) -> tuple[Path, list[str]]:
-    """A run folder for a command, and its arguments."""
+    """Returns a run folder for a command, and its arguments."""
     if name == TRAIN:
         out = world.path("injected")
         return out, [*KINDS[KIND], "--out", str(out)]
@@ -105,7 +105,7 @@ def _prepared(world: World, name: str) -> tuple[Path, list[str]]:
 
 
 def arm(out: Path, site: Site, occurrence: int, error: int, log: Path) -> None:
-    """Lets one call of this process below a folder fail from now on, and writes all of them to a log."""
+    """Makes one later call of this process below a folder fail, and logs all of them."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     ctypes.CDLL(None).torture_arm(
         str(out).encode(), site.function.encode(), site.pattern.encode(), ctypes.c_long(occurrence), error, file
@@ -113,7 +113,7 @@ def arm(out: Path, site: Site, occurrence: int, error: int, log: Path) -> None:
 
 
 def _sites(world: World, name: str) -> dict[Site, int]:
-    """The file calls of a command, and how often each is made."""
+    """Returns the call sites of a command, and the number of calls of each."""
     out, arguments = _prepared(world, name)
     log = world.path("calls")
     world.run(arguments, before=lambda: arm(out, Site("", ""), -1, 0, log))
@@ -121,13 +121,13 @@ def _sites(world: World, name: str) -> dict[Site, int]:
 
 
 def sites_in(log: Path) -> dict[Site, int]:
-    """The call sites in the log of the shim, and how often each was called."""
+    """Returns the call sites in the shim's log, and the number of calls of each."""
     calls = (line.partition(" ") for line in log.read_text().splitlines())
     return dict(Counter(Site(function, pattern(path)) for function, _, path in calls))
 
 
 def pattern(path: str) -> str:
-    """The kind of a path: numbers and random names match any."""
+    """Returns a pattern for a path, in which numbers and random names match any."""
     path = re.sub(r"events\.out\.tfevents\..*", "events.out.tfevents.*", path)
     path = re.sub(r"\.tmp[A-Za-z0-9_]{6,}", ".tmp*", path)
     return re.sub(r"\d+", "*", path)

@@ -1,4 +1,4 @@
-"""Jobs of two processes whose processes are killed, stopped, mismatched, or find their port taken."""
+"""Jobs of two processes that are killed, stopped, started with different options, or whose port is in use."""
 
 import signal
 import socket
@@ -12,19 +12,19 @@ from benchmarks.torture.world import ONE_LAYER, POINT, ROWS, TRAINING_SECONDS, T
 EVOLVE = ["evolve", "td3", *POINT, *ONE_LAYER, "--steps", "6000", "--members", "4", "--population-axis", "map"]
 EVOLVE += ["--pbt.bottom", "0.5", "--pbt.top", "0.25", "--devices", "1", "--evaluations", "15"]
 END_SECONDS = 60.0
-"""All processes of a job end within this time after one of them has stopped."""
+"""Seconds within which all processes of a job must end after one of them has."""
 MISMATCHES = (["--seed", "5"], ["--steps", "8000"], ["--members", "8"], ["--hyper.actor-lr", "1e-5"])
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Every way to disturb a job, in turn."""
+    """Yields every kind of disturbance in turn."""
     while True:
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
             yield [_disturbed(world, number, world.random.randrange(2))]
         yield [_stopped(world)]
         yield [_mismatched(world, world.random.choice(MISMATCHES))]
         yield [_port_taken(world)]
-        yield [_alone(world)]
+        yield [_incomplete(world)]
 
 
 def free_port() -> int:
@@ -34,14 +34,14 @@ def free_port() -> int:
 
 
 def _start(world: World, arguments: list[str], second: list[str] | None = None) -> list[Started]:
-    """The two processes of a job; `second` are the arguments of the second if they differ."""
+    """Starts the two processes of a job; `second` are the arguments of the second one if they differ."""
     where = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--process"]
     each = (arguments, arguments if second is None else second)
     return [start([*given, *where, str(i)], world.path("log"), real=True) for i, given in enumerate(each)]
 
 
 def _reference(world: World) -> Path:
-    """The same population in one process."""
+    """Returns the run of the same population in one process."""
     if "job" not in world.references:
         out = world.path()
         done = world.run([*EVOLVE, "--out", str(out)])
@@ -61,14 +61,14 @@ def _until(out: Path, running: list[Started], step: int) -> None:
 
 
 def _both(running: list[Started], seconds: float) -> list[Result]:
-    """Waits for both within so many seconds from now."""
+    """Waits for both processes, at most `seconds` from now."""
     for each in running:
         each.since = time.monotonic()
     return [each.wait(seconds) for each in running]
 
 
 def _disturbed(world: World, number: signal.Signals, victim: int) -> Trial:
-    """A signal to one process; both end in time, and the job, resumed, has the lineage of one process."""
+    """Sends a signal to one process: both must end in time, and the resumed job must equal the run in one process."""
     reference, out = _reference(world), world.path("job")
     running = _start(world, [*EVOLVE, "--out", str(out)])
     _until(out, running, world.random.randrange(500, 3000))
@@ -83,7 +83,7 @@ def _disturbed(world: World, number: signal.Signals, victim: int) -> Trial:
 
 
 def _said(result: Result, is_victim: bool, number: signal.Signals) -> str:
-    """What is wrong with how a process of a disturbed job ended. jax may abort the survivors of a kill -9."""
+    """Returns what is wrong with the end of a process, or "". After a SIGKILL, jax may abort the other process."""
     aborted = number == signal.SIGKILL and result.code in (-signal.SIGABRT, 1)
     if (is_victim and result.code == -number) or aborted:
         return "hang" if result.hung else ""
@@ -91,7 +91,7 @@ def _said(result: Result, is_victim: bool, number: signal.Signals) -> str:
 
 
 def _resumed(world: World, out: Path, reference: Path) -> str:
-    """Resumes a job, with two processes or one, and compares it with one process that nobody disturbed."""
+    """Resumes a job with two processes or one, and compares it with the undisturbed run."""
     if world.random.random() < 0.5:
         results = [world.run(["resume", str(out)])]
     else:
@@ -104,7 +104,7 @@ def _resumed(world: World, out: Path, reference: Path) -> str:
 
 
 def _stopped(world: World) -> Trial:
-    """A process that stands still for some seconds changes nothing."""
+    """Pauses a process for some seconds: the result must not change."""
     reference, out = _reference(world), world.path("job")
     running = _start(world, [*EVOLVE, "--out", str(out)])
     _until(out, running, world.random.randrange(500, 3000))
@@ -119,7 +119,7 @@ def _stopped(world: World) -> Trial:
 
 
 def _mismatched(world: World, options: list[str]) -> Trial:
-    """Processes with other options: both end in time, each with a sentence."""
+    """Starts processes with different options: both must end in time, each with an error message."""
     out = ["--out", str(world.path("job"))]
     running = _start(world, [*EVOLVE, *out], [*EVOLVE, *out, *options])
     results = _both(running, END_SECONDS)
@@ -128,7 +128,7 @@ def _mismatched(world: World, options: list[str]) -> Trial:
 
 
 def _port_taken(world: World) -> Trial:
-    """The coordinator's port is in use: a sentence."""
+    """Starts a job whose port is in use: it must end with an error message."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -140,8 +140,8 @@ def _port_taken(world: World) -> Trial:
     return Trial("jobs", "port in use", "port in use", fault)
 
 
-def _alone(world: World) -> Trial:
-    """A process whose partner never comes says whom it waits for, and obeys Ctrl-C."""
+def _incomplete(world: World) -> Trial:
+    """Starts only one process: it must say that it waits for the other, and end on Ctrl-C."""
     where = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--process", "0"]
     running = start([*EVOLVE, "--out", str(world.path("job")), *where], world.path("log"), real=True)
     since = time.monotonic()
@@ -151,5 +151,5 @@ def _alone(world: World) -> Trial:
     running.send(signal.SIGINT)
     running.since = time.monotonic()
     result = running.wait(END_SECONDS)
-    fault = "says nothing while it waits for the others" if not said else result.fault(killed=result.code == -2)
+    fault = "prints nothing while it waits for the other" if not said else result.fault(killed=result.code == -2)
     return Trial("jobs", "alone", "the other process never starts", fault)

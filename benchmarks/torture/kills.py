@@ -1,4 +1,4 @@
-"""Signals at random moments, over every agent and both loops; the resumed run must equal the undisturbed one."""
+"""Signals at random moments, for every agent and both loops; the resumed run must equal the undisturbed one."""
 
 import signal
 import time
@@ -10,18 +10,18 @@ from benchmarks.torture.world import KINDS, TRAINING_SECONDS, Trial, World, diff
 
 GENTLE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GENTLE_SECONDS = 60.0
-"""A generous limit for ending after a signal: it may have to compile first, on a busy machine."""
+"""The time limit for ending after a signal. It is generous, because a busy machine may have to finish compiling."""
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """Disturbed runs: one trial per signal, and one per finished run."""
+    """Yields disturbed runs: one trial per signal, and one per finished run."""
     while True:
         for kind in world.random.sample(list(KINDS), len(KINDS)):
             yield disturbed(world, kind)
 
 
 def disturbed(world: World, kind: str) -> list[Trial]:
-    """A run that is disturbed two to eight times, and then runs to its end."""
+    """Disturbs a run two to eight times, and then lets it finish."""
     random, found = world.random, []
     reference, out = world.reference(kind), world.path("killed")
     arguments = [*KINDS[kind], "--out", str(out)]
@@ -47,17 +47,17 @@ def disturbed(world: World, kind: str) -> list[Trial]:
 
 
 def _ended(running: Started, number: signal.Signals) -> str:
-    """Sends the signal and waits for the end; what was wrong with it."""
+    """Sends the signal and waits for the end; returns what was wrong with it, or ""."""
     running.send(number)
     if number == signal.SIGKILL:
         return running.wait(TRAINING_SECONDS).fault(killed=True)
     running.since = time.monotonic()
     result = running.wait(GENTLE_SECONDS)
-    return result.fault(killed=result.code == -number)  # before it has begun to listen, a signal simply ends it
+    return result.fault(killed=result.code == -number)  # before covey handles signals, they end the process
 
 
 def _moment(world: World, kind: str, out: Path) -> tuple[Callable[[], bool], str]:
-    """A random moment to disturb a run: after a time, while a checkpoint is written, or soon after one."""
+    """Chooses a moment to disturb a run: after a delay, while a checkpoint is written, or soon after one."""
     choice, after = world.random.randrange(3), newest(out)
     if choice == 0:
         delay = world.random.uniform(0.0, 1.1 * world.seconds[kind])
@@ -66,11 +66,12 @@ def _moment(world: World, kind: str, out: Path) -> tuple[Callable[[], bool], str
     if choice == 1:
         checkpoints = out / "checkpoints"
         return (lambda: newest(out) > after and any(checkpoints.glob("*.partial"))), f"while writing, after {after}"
-    delay, seen = world.random.uniform(0.0, 0.2), [0.0]
+    delay = world.random.uniform(0.0, 0.2)
+    found = [0.0]
 
     def soon() -> bool:
-        if not seen[0] and newest(out) > after:
-            seen[0] = time.monotonic()
-        return bool(seen[0]) and time.monotonic() > seen[0] + delay
+        if not found[0] and newest(out) > after:
+            found[0] = time.monotonic()
+        return bool(found[0]) and time.monotonic() > found[0] + delay
 
     return soon, f"{delay:.3f} s after a checkpoint later than {after}"

@@ -1,7 +1,7 @@
-"""Every file call of the storage layer fails once with each error, without the training around it.
+"""Every file call of the storage layer fails once with each error, without training.
 
-A small history of a run is written with the functions that a run uses, and read back. After a failure, what was
-completed before it must be there and whole, and the same history can be written to its end.
+The files of a small run are written with the functions that a real run uses, and read back. After a failure, everything
+that was complete before it must be intact, and writing the same files again must succeed.
 """
 
 import json
@@ -22,7 +22,7 @@ ITEM_SECONDS = 60.0
 
 
 def trials(world: World) -> Iterator[list[Trial]]:
-    """All sites with all errors: first the first occurrence of each, then the last one."""
+    """Yields all sites with all errors: first the first call of each site, then the last one."""
     folder = world.path("storage")
     sites = _sites(world, folder)
     for last in (False, True):
@@ -32,7 +32,7 @@ def trials(world: World) -> Iterator[list[Trial]]:
 
 
 def _failed(world: World, items: list[tuple[Site, str, int]]) -> list[Trial]:
-    """One history per item, in one process."""
+    """Writes the files once per item, in one process."""
     found: list[Trial] = []
     while items:
         todo = list(items)
@@ -55,7 +55,7 @@ def _failed(world: World, items: list[tuple[Site, str, int]]) -> list[Trial]:
 
 
 def _outcome(folder: Path, site: Site, error: str, occurrence: int) -> tuple[bool, str]:
-    """Whether the call was made, and what was wrong with the consequences of its failure."""
+    """Returns whether the call was made, and what was wrong after its failure or ""."""
     log = folder.with_name(f"{folder.name}-calls")
     completed: list[str] = []
     arm(folder, site, occurrence, ERRORS[error], log)
@@ -70,7 +70,7 @@ def _outcome(folder: Path, site: Site, error: str, occurrence: int) -> tuple[boo
 
 
 def _guarded(work: Callable[[], None]) -> str:
-    """What a user is told where work fails; "" where it does not."""
+    """Returns the message that a user gets if the work fails, or ""."""
     from covey import CoveyError
 
     try:
@@ -84,21 +84,22 @@ def _guarded(work: Callable[[], None]) -> str:
 
 def _history(folder: Path, completed: list[str]) -> None:
     """Writes what a run writes, and reads it; `completed` is told of every part that a user could rely on."""
-    from covey.run.checkpoint import Writer
     from covey.run.config import default_config
-    from covey.run.files import Files
-    from covey.run.folder import RunFolder, writing
+    from covey.run.config_text import to_json
     from covey.storage.atomic import replace_output
+    from covey.storage.folder import RunFolder, disk_errors
+    from covey.storage.metrics import RunFiles
+    from covey.storage.store import Writer
 
     run = RunFolder(folder)
     config = default_config("td3", seeds=2, pbt={"bottom": 0.5, "top": 0.5}, steps=2000).resolved()
-    with writing(folder):
+    with disk_errors(folder):
         if not run.config.exists():
-            run.create(config)
+            run.create(to_json(config))
         completed.append("config")
         with run.lock():
             states, info = _resumed(run)
-            files = Files(run, range(2), info.get("step", 0), info, True, lambda text: None)
+            files = RunFiles(run, range(2), info.get("step", 0), info, lineage=True, report=lambda text: None)
             writer = Writer(0.0)
             try:
                 for step in [step for step in STEPS if step > info.get("step", 0)]:
@@ -108,7 +109,7 @@ def _history(folder: Path, completed: list[str]) -> None:
             finally:
                 files.close()
         run.record_changes(400, CHANGES)
-        run.write_config(config)
+        run.write_config(to_json(config))
         completed.append("changes")
         replace_output(run.media / "curve.png", b"picture" * 100)
         _write_replay(folder / "replay.safetensors")
@@ -118,8 +119,8 @@ def _history(folder: Path, completed: list[str]) -> None:
 
 
 def _resumed(run: Any) -> tuple[Any, dict[str, Any]]:
-    """The store, and the info of its newest checkpoint, as a resumed run reads it."""
-    from covey.run.checkpoint import Store
+    """Returns the store and the info of its newest checkpoint, as a resumed run reads it."""
+    from covey.storage.store import Store
 
     states = Store(run.checkpoints, "step")
     info = states.read_newest(_no_damage)[1] if states.steps() else {}
@@ -133,8 +134,8 @@ def _no_damage(text: str) -> None:
 
 
 def _train(run: Any, files: Any, writer: Any, step: int) -> None:
-    """What a run writes between two checkpoints, and the checkpoint."""
-    from covey.run.checkpoint import Store
+    """Writes what a run writes between two checkpoints, and the checkpoint."""
+    from covey.storage.store import Store
 
     values = np.array([step, -step], np.float64)
     files.write(step, float(step), {"eval/return": values, "eval/length": values})
@@ -154,11 +155,11 @@ def _train(run: Any, files: Any, writer: Any, step: int) -> None:
 
 
 def _arrays(step: int) -> dict[str, np.ndarray]:
-    return {"weights": np.full((50, 20), step, np.float32), "[1]": np.int32(step) * np.ones((), np.int32)}
+    return {"weights": np.full((50, 20), step, np.float32), "block": np.int32(step) * np.ones((), np.int32)}
 
 
 def _write_replay(path: Path) -> None:
-    from covey.run.replay_file import write_replay
+    from covey.storage.replay_file import write_replay
 
     replay = _replay()
     data = np.zeros((2, replay.rows, replay.streams, replay.width), np.float32)
@@ -174,10 +175,10 @@ def _replay() -> Any:
 def _read(folder: Path) -> None:
     """Reads everything, as `eval`, `plot`, `lineage`, `resume` and `train --replay` do."""
     import covey
-    from covey.run.checkpoint import Store
-    from covey.run.folder import RunFolder
-    from covey.run.lineage import read_lineage
-    from covey.run.replay_file import open_replay
+    from covey.storage.folder import RunFolder
+    from covey.storage.lineage import read_lineage
+    from covey.storage.replay_file import open_replay
+    from covey.storage.store import Store
 
     run = covey.load(folder)
     assert run.metrics()["eval/return"]["value"] == [sign * step for step in STEPS for sign in (1, -1)]
@@ -191,8 +192,8 @@ def _read(folder: Path) -> None:
 
 
 def _kept(folder: Path, completed: list[str]) -> str:
-    """What is wrong after a failure: what was completed is whole, and on a healthy disk the rest can be written."""
-    from covey.run.checkpoint import Store
+    """Checks after a failure that complete parts are intact, and that the rest can be written on a healthy disk."""
+    from covey.storage.store import Store
 
     steps = [int(text.removeprefix("step ")) for text in completed if text.startswith("step ")]
     if steps:
@@ -214,7 +215,7 @@ def _intact(store: Any, least: int) -> int:
 
 
 def _sites(world: World, folder: Path) -> dict[Site, int]:
-    """The file calls of a history, and how often each is made."""
+    """Returns the call sites, and the number of calls of each."""
     log = world.path("calls")
 
     def work(report: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What every campaign shares: trials, random numbers, scratch folders, undisturbed reference runs, and comparisons."""
+"""Shared by all campaigns: trials, random numbers, scratch folders, undisturbed reference runs, comparisons."""
 
 import json
 import os
@@ -33,14 +33,14 @@ KINDS: dict[str, list[str]] = {
     "host-workers": ["train", "td3", *HOST, *ONE_LAYER, "--workers", "2"],
     "host-evolve": ["evolve", "td3", *HOST, *ONE_LAYER, *PBT],
 }
-"""The runs that are disturbed, as the arguments of their command: every agent, both loops, populations."""
+"""The arguments of the runs that are disturbed: every agent, both loops, populations."""
 
 TRAINING_SECONDS = 240.0
-"""The time limit of a training command; undisturbed it takes a few seconds."""
+"""The time limit of a training command. Undisturbed, it takes a few seconds."""
 
 
 class Trial(NamedTuple):
-    """One trial of a campaign: what was tried, and what was wrong with the outcome, or ""."""
+    """A trial of a campaign: what was tried, and what was wrong with the outcome, or ""."""
 
     campaign: str
     kind: str
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
 
 @dataclass
 class World:
-    """The state of a torture: everything random comes from `random`."""
+    """The state of the campaigns. All randomness comes from `random`."""
 
     scratch: Path
     random: random.Random
@@ -58,23 +58,23 @@ class World:
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
     references: dict[str, Path] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long the undisturbed command of each kind took."""
+    """Seconds that the undisturbed command of each kind took."""
 
     def path(self, name: str = "run") -> Path:
-        """A new path for one trial; `tidy` removes what was written there."""
+        """Returns a new path for a trial; `tidy` removes it."""
         folder = self.scratch / "trial"
         folder.mkdir(exist_ok=True)
         return folder / f"{name}-{os.getpid()}-{next(self.numbers)}"
 
     def tidy(self, keep: bool) -> None:
-        """Removes what the last trials wrote, or keeps it aside for a look."""
+        """Removes the files of the last trials, or moves them aside for inspection."""
         folder = self.scratch / "trial"
         if keep and folder.exists():
             folder.rename(self.scratch / f"failed-{next(self.numbers)}")
         shutil.rmtree(folder, ignore_errors=True)
 
     def keep(self, name: str, folder: Path) -> Path:
-        """Keeps a run as the reference of a name."""
+        """Keeps a run as a reference."""
         self.references[name] = folder.rename(self.scratch / f"reference-{name}")
         return self.references[name]
 
@@ -83,10 +83,10 @@ class World:
         return run(arguments, self.path("log"), seconds, **how)
 
     def reference(self, kind: str) -> Path:
-        """The run of a kind that nobody disturbed."""
+        """Returns the undisturbed run of a kind."""
         if kind not in self.references:
             out = self.path()
-            done = self.run([*KINDS[kind], "--out", str(out)], 600)  # which may have to compile
+            done = self.run([*KINDS[kind], "--out", str(out)], 600)  # it may have to compile
             if done.code != 0:
                 raise RuntimeError(f"The undisturbed run {kind} failed:\n{done.output}")
             self.keep(kind, out)
@@ -94,25 +94,25 @@ class World:
         return self.references[kind]
 
     def copy(self, folder: Path) -> Path:
-        """A copy of a run folder."""
+        """Copies a run folder."""
         return shutil.copytree(folder, self.path("copy"), symlinks=True)
 
 
 def newest(folder: Path, prefix: str = "step") -> int:
-    """The step of a run's newest checkpoint; -1 if it has none."""
+    """Returns the step of a run's newest checkpoint; -1 if it has none."""
     names = [p.name.removeprefix(f"{prefix}_") for p in (folder / "checkpoints").glob(f"{prefix}_*")]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def arrays(folder: Path, prefix: str) -> dict[str, np.ndarray]:
-    """All arrays of a run's newest checkpoint of a kind."""
+    """Returns all arrays of a run's newest checkpoint."""
     from safetensors.numpy import load_file
 
     return load_file(folder / "checkpoints" / f"{prefix}_{newest(folder, prefix):010d}" / "arrays.safetensors")
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSONL file without the wall clock."""
+    """Returns the rows of a JSONL file without the wall-clock time."""
     if not path.exists():
         return []
     found = [json.loads(line) for line in path.read_text().splitlines()]
@@ -123,7 +123,7 @@ ROWS = ("metrics.jsonl", "evaluation/episodes.jsonl", "lineage.jsonl")
 
 
 def difference(one: Path, two: Path, files: tuple[str, ...] = (*ROWS, "evaluation/final.json")) -> str:
-    """What differs between two finished runs, or "": arrays to the bit, rows, the final evaluation, whole pictures."""
+    """Compares two finished runs bit for bit: arrays, rows, the final evaluation. Returns a difference, or ""."""
     for prefix in ("step", "best"):
         if newest(one, prefix) != newest(two, prefix):
             return f"the newest {prefix} checkpoint is {newest(two, prefix)}, not {newest(one, prefix)}"
@@ -146,7 +146,7 @@ def _text(path: Path) -> str | None:
 
 
 def picture_fault(folder: Path) -> str:
-    """The first picture of a run that can't be opened whole, or ""."""
+    """Returns the error of the first picture of a run that can't be opened, or ""."""
     from PIL import Image
 
     for path in sorted((folder / "media").glob("*")):

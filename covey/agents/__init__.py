@@ -1,45 +1,125 @@
-"""The algorithms, by name. A new one is a file beside this and a line in REGISTRY."""
+"""The algorithms, by name. To add one, write a file beside this one and an entry in REGISTRY."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-from covey.agent import Entry
-from covey.agents.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
-from covey.agents.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
 from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
+from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
+from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
+from covey.agents.skills.planner import Planner
 from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
 from covey.errors import unknown
-from covey.nn.normalise import Seen
+from covey.hyper.range import Space
+
+
+class Entry(NamedTuple):
+    """An algorithm in the registry.
+
+    Args:
+        config: Its Config type, a frozen dataclass.
+        hyper: Its Hyper type, a NamedTuple of numbers.
+        space: A range for every hyper-parameter, by name; within a nested Hyper by path, as in `sac.actor_lr`.
+        make: `make(config, spec)` returns the agent.
+        summary: One line for `covey agents`.
+        is_skill_agent: True if `make` returns a SkillAgent. Its environments append the descriptor and the return so
+            far to the observation, and its newest policy counts as the best, because no reward ranks its policies.
+        fitness: The measure that ranks a population, unless the user names another.
+        curve: The metric of the learning curve.
+        progress: Measures of skills for the progress line; those that a run does not have are left out.
+        make_planner: `make_planner(agent, planning)` returns a policy that reaches goals; None if the agent can't plan.
+
+    Example:
+        >>> entry = covey.Entry(config=DPGConfig, hyper=DPGHyper, space=DPG_SPACE, make=DPG, summary="policy gradient")
+        >>> covey.register_agent("dpg", entry)
+        >>> covey.train("dpg", env="point")
+    """
+
+    config: Any
+    hyper: Any
+    space: Space
+    make: Callable[..., Any]
+    summary: str
+    is_skill_agent: bool = False
+    fitness: str = "return"
+    curve: str = "eval/return"
+    progress: tuple[str, ...] = ()
+    make_planner: Callable[..., Any] | None = None
+
+
+_TAAC = Entry(
+    config=TAACConfig,
+    hyper=TAACHyper,
+    space=TAAC_SPACE,
+    make=partial(TAAC, order=0),
+    summary="actor-critic that learns when to repeat the last action",
+)
 
 REGISTRY: dict[str, Entry] = {
-    "td3": Entry(TD3Config, TD3Hyper, TD3_SPACE, TD3, "twin delayed deterministic policy gradient"),
-    "sac": Entry(SACConfig, SACHyper, SAC_SPACE, SAC, "soft actor-critic with a learnt temperature"),
-    "taac": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=0), "learns when to repeat an action"),
-    "taac-l": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=1), "and when to go on along a line"),
-    "taac-q": Entry(TAACConfig, TAACHyper, TAAC_SPACE, partial(TAAC, order=2), "and when to go on along a parabola"),
-    "diayn": Entry(DIAYNConfig, DIAYNHyper, DIAYN_SPACE, DIAYN, "learns skills that can be told apart", skills=True),
-    "dads": Entry(DADSConfig, DADSHyper, DADS_SPACE, DADS, "learns skills whose effect it can predict", skills=True),
+    "td3": Entry(
+        config=TD3Config,
+        hyper=TD3Hyper,
+        space=TD3_SPACE,
+        make=TD3,
+        summary="twin delayed deep deterministic policy gradient",
+    ),
+    "sac": Entry(
+        config=SACConfig,
+        hyper=SACHyper,
+        space=SAC_SPACE,
+        make=SAC,
+        summary="soft actor-critic with a learnt temperature",
+    ),
+    "taac": _TAAC,
+    "taac-l": _TAAC._replace(
+        make=partial(TAAC, order=1), summary="TAAC that continues along a line instead of repeating the action"
+    ),
+    "taac-q": _TAAC._replace(
+        make=partial(TAAC, order=2), summary="TAAC that continues along a parabola instead of repeating the action"
+    ),
+    "diayn": Entry(
+        config=DIAYNConfig,
+        hyper=DIAYNHyper,
+        space=DIAYN_SPACE,
+        make=DIAYN,
+        summary="learns skills that a discriminator can tell apart",
+        is_skill_agent=True,
+        fitness="information",
+        curve="skills/information",
+        progress=("information", "accuracy"),
+    ),
+    "dads": Entry(
+        config=DADSConfig,
+        hyper=DADSHyper,
+        space=DADS_SPACE,
+        make=DADS,
+        summary="learns skills with predictable effects, and can plan with them",
+        is_skill_agent=True,
+        fitness="information",
+        curve="skills/information",
+        progress=("information", "accuracy", "explained_10"),
+        make_planner=Planner,
+    ),
 }
 
 
 def entry(name: str) -> Entry:
-    """The registered algorithm, or an error with the nearest names."""
+    """Returns the entry of an algorithm.
+
+    Args:
+        name: Its name in the registry, such as `sac`.
+
+    Returns:
+        The entry.
+
+    Raises:
+        CoveyError: There is no such algorithm. The message suggests similar names.
+
+    Example:
+        >>> covey.agents.entry("sac").hyper().discount
+        0.99
+    """
     if name not in REGISTRY:
         raise unknown("agent", name, REGISTRY)
     return REGISTRY[name]
-
-
-def forget_episode(state: Any) -> Any:
-    """An agent's state for a copy of it, which acts in other environments: its statistics begin a new episode."""
-
-    def is_seen(part: Any) -> bool:
-        return isinstance(part, Seen)
-
-    def forget(part: Any) -> Any:
-        return part._replace(running=np.zeros_like(part.running)) if is_seen(part) else part
-
-    return jax.tree.map(forget, state, is_leaf=is_seen)

@@ -8,46 +8,64 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
-from covey.errors import require
+from covey.agent import Decision, SamplePlan
+from covey.errors import require, require_at_least
+from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
 from covey.nn.distributions import TanhNormal
-from covey.nn.networks import Networks, apply, init
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.networks import apply, init
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser
+from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
 @dataclass(frozen=True)
 class SACConfig:
-    """What never changes in a run."""
+    """Static options of SAC; a new value means a new compiled program.
+
+    Example:
+        >>> SACConfig(batch_size=64, critics=Critics(number=10, subset=2))
+    """
 
     networks: Networks = field(default_factory=lambda: Networks(actor_head="tanh_normal"))
-    """The networks: torsos, encoder, heads."""
+    """Networks: torsos, encoder, heads."""
     critics: Critics = field(default_factory=Critics)
-    """The ensemble of critics."""
+    """Ensemble of critics."""
     optimiser: Optimiser = field(default_factory=Optimiser)
-    """The optimiser of the actor and the critics."""
+    """Optimiser of the actor and the critics."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     batch_size: int = 256
-    """Transitions per update."""
+    """Transitions per critic update."""
     policy_delay: int = 1
     """Critic updates per update of the actor and the temperature."""
     n_step: int = 1
-    """Steps of reward before the bootstrap."""
+    """Steps of reward in a target before it bootstraps."""
     fixed_temperature: bool = False
-    """Keep the temperature at --hyper.temperature instead of learning it."""
+    """Keep the temperature at the hyper-parameter `temperature` instead of learning it."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "policy_delay", "n_step"):
-            value = getattr(self, name)
-            require(value >= 1, f"--agent.{name.replace('_', '-')} must be at least 1, not {value}.")
+        require_at_least(self, 1, "batch_size", "policy_delay", "n_step")
 
 
 class SACHyper(NamedTuple):
-    """What tuning may change at any time."""
+    """Hyper-parameters of SAC, which a schedule or a search may change at any time.
+
+    Args:
+        actor_lr: Learning rate of the actor.
+        critic_lr: Learning rate of the critics.
+        temperature_lr: Learning rate of the temperature.
+        discount: Discount of one step.
+        tau: Share by which the target critics move towards the online critics.
+        temperature: Initial temperature. Learning multiplies it by a factor that starts at 1.
+        target_entropy: Target entropy of the policy, per dimension of the action.
+        reward_scale: Factor of the reward.
+
+    Example:
+        >>> SACHyper(actor_lr=1e-3, discount=0.98)
+    """
 
     actor_lr: Scalar = 3e-4
     critic_lr: Scalar = 3e-4
@@ -72,45 +90,70 @@ SAC_SPACE = {
 
 
 class SACState(NamedTuple):
-    """What learning changes. `temperature` is the logarithm of what learning made of --hyper.temperature."""
+    """The state of SAC, which `update` and `observe` change.
+
+    Args:
+        actor: Parameters of the actor.
+        critic: The critics and their targets.
+        temperature: Logarithm of the learnt factor of the hyper-parameter `temperature`.
+        actor_optimiser: State of the actor's optimiser.
+        temperature_optimiser: State of the temperature's optimiser.
+        statistics: Running statistics of observations and returns.
+    """
 
     actor: Params
     critic: CriticState
     temperature: Array
     actor_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 @dataclass(frozen=True)
 class SAC:
-    """The agent. `update` makes `policy_delay` critic updates and one of the actor and the temperature."""
+    """The SAC agent: a stochastic actor whose entropy is kept near a target by a learnt temperature.
+
+    One call of `update` makes `policy_delay` critic updates, and one update of the actor and the temperature.
+
+    Args:
+        config: Static options.
+        spec: Sizes and limits of the environment.
+
+    Example:
+        >>> env = covey.envs.make("pendulum")
+        >>> agent = covey.SAC(covey.SACConfig(batch_size=64), env.spec)
+        >>> trainer = covey.make_trainer(agent, env, covey.SACHyper())
+    """
 
     config: SACConfig
     spec: EnvSpec
 
     @property
     def plan(self) -> SamplePlan:
+        """One batch per critic update."""
         delay = self.config.policy_delay
         return SamplePlan(self.config.batch_size * delay, self.config.n_step, delay)
 
     @property
     def actor(self) -> nn.Module:
+        """The flax module of the actor."""
         return self.config.networks.actor_module(self.spec)
 
     @property
     def critics(self) -> Ensemble:
+        """The ensemble of critics."""
         return Ensemble(self.config.critics, self.config.networks, self.config.optimiser)
 
     def init(self, hyper: SACHyper, key: Key) -> SACState:
+        """Returns a new state. The target critics start as copies."""
         key_critic, key_actor = jax.random.split(key)
         critic = self.critics.init(self.spec, key_critic)
         features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
         actor = init(self.actor, key_actor, features)
         require(
             isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features)), TanhNormal),
-            f"The actor head {self.config.networks.actor_head!r} gives no distribution. SAC needs one, as "
-            "tanh_normal is.",
+            f"The actor head {self.config.networks.actor_head!r} returns no distribution. SAC needs one, as "
+            "tanh_normal does.",
         )
         temperature = jnp.zeros(())
         return SACState(
@@ -119,60 +162,73 @@ class SAC:
             temperature=temperature,
             actor_optimiser=self.config.optimiser.init(actor),
             temperature_optimiser=Optimiser().init(temperature),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: SACState, hyper: SACHyper, key: Key) -> tuple[()]:
+        """Returns (): SAC has no memory."""
         return ()
 
     def act(self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
+        """Decides at one observation: a uniform action, a sample of the policy, or its mode."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
-        policy = self.policy(state, self.config.normalise.obs(state.seen, obs))
+        policy = self.policy(state, self.config.normalise.obs(state.statistics, obs))
         noise = jax.random.normal(key, policy.mean.shape)
         return Decision(policy.sample(noise)[0] if mode == "sample" else policy.mode(), memory, {})
 
     def observe(self, state: SACState, hyper: SACHyper, rollout: Step, key: Key) -> SACState:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        """Updates the running statistics with fresh data [T, N]."""
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def policy(self, state: SACState, obs: Array) -> TanhNormal:
-        """pi(. | s) of normalised observations."""
+        """Returns pi(. | s) for normalised observations [..., obs_size]."""
         return apply(self.actor, state.actor, self.critics.features(state.critic.online, obs))
 
     def temperature(self, state: SACState, hyper: SACHyper) -> Array:
-        """alpha."""
+        """Returns the temperature alpha."""
         return hyper.temperature * jnp.exp(state.temperature)
 
     def update(self, state: SACState, hyper: SACHyper, batch: Step, key: Key) -> tuple[SACState, Metrics]:
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        """Makes `policy_delay` critic updates, and one update of the actor and the temperature."""
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
-        size, delay = self.config.batch_size, self.config.policy_delay
+        size = self.config.batch_size
+        delay = self.config.policy_delay
         key_noise, key_actor, *keys = jax.random.split(key, 2 + delay)
         noise = jax.random.normal(key_noise, ((delay + 1) * size, self.spec.action_size))
-        # The actor rests while the critics learn, so one large product serves all of their updates. (What a shared
-        # encoder learns meanwhile, the next block sees.)
+        # The actor does not change while the critics learn, so one large matrix product computes the next actions of
+        # all updates. (With a shared encoder, they use its features from before these updates.)
         next_action, log_prob = self.policy(state, data.next_obs).sample(noise[size:])
+        # The entropy of the next state enters through the reward: y = r + discount (min_j Q_j - alpha log pi). The
+        # critics then need not know about entropy, and its bonus vanishes at a termination, where the discount is 0.
         entropy_bonus = -self.temperature(state, hyper) * log_prob
         data = data._replace(reward=data.reward + data.discount * entropy_bonus)
-        critic, part, metrics = state.critic, data, {}
+        critic = state.critic
+        part = data
+        metrics = {}
         for i, key_critic in enumerate(keys):
             rows = slice(i * size, (i + 1) * size)
             part = jax.tree.map(lambda x, rows=rows: x[rows], data)
             critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic)
-            critic = self.critics.follow(critic, hyper.tau)
-        state, actor_metrics = self._update_actor(state._replace(critic=critic), hyper, part, noise[:size], key_actor)
+            critic = self.critics.update_targets(critic, hyper.tau)
+        state, actor_metrics = self.update_actor(state._replace(critic=critic), hyper, part, noise[:size], key_actor)
         return state, metrics | actor_metrics
 
-    def _update_actor(
+    def update_actor(
         self, state: SACState, hyper: SACHyper, data: Transition, noise: Array, key: Key
     ) -> tuple[SACState, Metrics]:
-        """Both losses from one pass: mean[alpha log pi - Q(s, a~)], and mean[log alpha sg(-log pi - target)]."""
+        """Makes one step of the actor on mean[alpha log pi - Q(s, a~)], and one of the temperature.
+
+        The loss of the temperature is mean[log alpha sg(-log pi - target)], from the same pass. Its gradient in
+        log alpha is written out as `slope`.
+        """
         temperature = self.temperature(state, hyper)
         features = self.critics.features(state.critic.online, data.obs)
 
         def loss(actor: Params) -> tuple[Array, Array]:
             action, log_prob = apply(self.actor, actor, features).sample(noise)
-            value = self.critics.climbed(state.critic, features, action, key)
+            value = self.critics.actor_objective(state.critic, features, action, key)
             return mean_valid(temperature * log_prob - value, data.valid), log_prob
 
         (value, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)

@@ -1,8 +1,7 @@
-"""TAAC, TAAC-L, TAAC-Q: actors that learn when to repeat (Yu, Xu and Zhang, 2021, arXiv 2104.06521).
+"""TAAC, TAAC-L, TAAC-Q: actors that learn when to repeat an action (Yu, Xu and Zhang, 2021, arXiv 2104.06521).
 
-At each step the actor proposes a new trajectory, and the critics compare it with going on along the old one. A
-trajectory is constant (order 0, TAAC), linear (1, TAAC-L) or quadratic (2, TAAC-Q): an action, its velocity and its
-acceleration, in units in which the whole box is 2 wide.
+At each step the actor proposes a new trajectory of actions, and the critics compare it with continuing the old one. A
+trajectory is constant (order 0, TAAC), linear (order 1, TAAC-L) or quadratic (order 2, TAAC-Q).
 """
 
 from dataclasses import dataclass, field
@@ -13,72 +12,96 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
+from covey.agent import Decision, SamplePlan
 from covey.agents.trajectory import Trajectories
-from covey.errors import require
-from covey.nn.critics import CriticParams
+from covey.errors import require, require_at_least
+from covey.hyper.range import Range
 from covey.nn.distributions import TanhNormal
-from covey.nn.networks import Networks, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import Networks
 from covey.nn.returns import compare_through, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
 @dataclass(frozen=True)
 class TAACConfig:
-    """What never changes in a run."""
+    """Static options of TAAC; a new value means a new compiled program.
+
+    Example:
+        >>> TAACConfig(batch_size=64, max_repeat=10)
+    """
 
     networks: Networks = field(default_factory=lambda: Networks(actor_head="tanh_normal"))
-    """The networks: torsos, encoder, heads."""
+    """Networks: torsos, encoder, heads."""
     optimiser: Optimiser = field(default_factory=Optimiser)
-    """The optimiser of the actor and the critics."""
+    """Optimiser of the actor and the critics."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     num_critics: int = 2
     """Critics in the ensemble."""
     embedding: int = 32
-    """Units of the affine layer through which the actor sees each part of the old trajectory."""
+    """Units of the affine layer that embeds each part of the old trajectory for the actor."""
     batch_size: int = 64
     """Windows per update."""
     window: int = 4
     """Steps in a window; 2 gives one-step targets."""
     target: Literal["expected", "sampled", "alf"] = "expected"
-    """How a target goes on where the behaviour repeated: both possibilities weighted, one of them sampled, or as ALF
-    does it, which is biased and here for comparison."""
+    """How a target continues at steps where the behaviour repeated: `expected` weights both choices by their
+    probability, `sampled` draws one of them, and `alf` is the rule of ALF, which is biased and kept for comparison."""
     inverse: bool = True
-    """The actor of TAAC-L and TAAC-Q proposes the next action, not its highest derivative."""
+    """The actor of TAAC-L and TAAC-Q proposes the next action instead of the highest derivative."""
     max_repeat: int = 0
-    """Most steps that a trajectory may last; 0 means no limit."""
+    """Maximum number of steps of a trajectory; 0 for no limit."""
     advantage_clip: tuple[float, ...] = ()
-    """Limits of q(new) - q(old) in the switch, such as `0 inf`, which makes a switch at least as likely as not."""
+    """Limits of q(new) - q(old) in the switch. For example, 0 and inf make a switch at least as likely as not."""
     randomize_first: bool = False
-    """Draw the trajectory before an episode's first step at random in collection; otherwise it is 0."""
+    """In collection, draw the trajectory before the first step of an episode at random; otherwise it is 0."""
     random_switch: float = 0.1
-    """How often the random actions of the warm-up change."""
+    """Probability that the random action of the warm-up changes at a step."""
     epsilon: float = 0.0
-    """How often evaluation samples instead of taking the best, for the action and for the switch, each on its own."""
+    """Probability that evaluation samples instead of taking the best, for the action and the switch independently."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advantage_clip", tuple(self.advantage_clip))
-        for name, least in (("num_critics", 1), ("embedding", 1), ("batch_size", 1), ("window", 2), ("max_repeat", 0)):
-            value = getattr(self, name)
-            require(value >= least, f"--agent.{name.replace('_', '-')} must be at least {least}, not {value}.")
+        require_at_least(self, 1, "num_critics", "embedding", "batch_size")
+        require_at_least(self, 2, "window")
+        require_at_least(self, 0, "max_repeat")
         clip = self.advantage_clip
         require(
             not clip or (len(clip) == 2 and clip[0] < clip[1]),
-            f"--agent.advantage-clip takes a lower and an upper limit, such as `0 inf`, not {clip}.",
+            f"`advantage_clip` takes a lower and an upper limit, such as 0 and inf, not {clip}.",
+            self,
         )
-        require(0 <= self.epsilon <= 1, f"--agent.epsilon must lie in [0, 1], not {self.epsilon:g}.")
-        require(0 < self.random_switch <= 1, f"--agent.random-switch must lie in (0, 1], not {self.random_switch:g}.")
+        require(0 <= self.epsilon <= 1, f"`epsilon` must lie in [0, 1], not {self.epsilon:g}.", self)
+        require(0 < self.random_switch <= 1, f"`random_switch` must lie in (0, 1], not {self.random_switch:g}.", self)
         require(
             self.networks.critic.norm != "batch" and not self.networks.critic.dropout,
-            "TAAC's critics decide at every step, so they have no dropout and no batch normalisation.",
+            "TAAC's critics decide at every step, so they can't have dropout (`networks.critic.dropout`) or batch "
+            "normalisation (`networks.critic.norm`).",
+            self,
         )
 
 
 class TAACHyper(NamedTuple):
-    """What tuning may change at any time."""
+    """Hyper-parameters of TAAC, which a schedule or a search may change at any time.
+
+    Args:
+        actor_lr: Learning rate of the actor.
+        critic_lr: Learning rate of the critics.
+        temperature_lr: Learning rate of both temperatures.
+        discount: Discount of one step.
+        tau: Share by which the target critics move towards the online critics.
+        action_temperature: Initial temperature of the action.
+        switch_temperature: Initial temperature of the switch.
+        action_probability: Target entropy of the action, as the share of the box that it would cover uniformly.
+        switch_probability: Target entropy of the switch, as the probability of a coin.
+        reward_scale: Factor of the reward.
+
+    Example:
+        >>> TAACHyper(switch_probability=0.1)
+    """
 
     actor_lr: Scalar = 3e-4
     critic_lr: Scalar = 3e-4
@@ -107,21 +130,37 @@ TAAC_SPACE = {
 
 
 class TAACMemory(NamedTuple):
-    """The trajectory that is being followed, [order + 1, A], and for how many steps; 0 before an episode's first."""
+    """The memory of TAAC within an episode.
+
+    Args:
+        trajectory: The current trajectory, [order + 1, A].
+        repeats: Steps it has lasted; 0 before the first step of an episode.
+    """
 
     trajectory: Array
     repeats: Array
 
 
 class Temperatures(NamedTuple):
-    """Logarithms of what learning made of the hyper-parameters of the same names."""
+    """Temperatures of the action and the switch; in TAACState, the logarithms of their learnt factors."""
 
     action: Array
     switch: Array
 
 
 class TAACState(NamedTuple):
-    """What learning changes."""
+    """The state of TAAC, which `update` and `observe` change.
+
+    Args:
+        actor: Parameters of the actor.
+        critic: Parameters of the critics.
+        target_critic: Slowly moving copy of the critics.
+        temperatures: Logarithms of the learnt factors of the temperatures.
+        actor_optimiser: State of the actor's optimiser.
+        critic_optimiser: State of the critics' optimiser.
+        temperature_optimiser: State of the temperatures' optimiser.
+        statistics: Running statistics of observations and returns.
+    """
 
     actor: Params
     critic: CriticParams
@@ -130,11 +169,19 @@ class TAACState(NamedTuple):
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 class Choice(NamedTuple):
-    """The old trajectory carried on and the new one; the new one's value, its advantage, and its probability beta_1."""
+    """The choice between continuing a trajectory and starting a new one.
+
+    Args:
+        old: The old trajectory, one step later.
+        new: The new trajectory.
+        value: Value of the new trajectory.
+        advantage: Value of the new trajectory minus that of the old one.
+        beta: Probability beta_1 of the new trajectory.
+    """
 
     old: Array
     new: Array
@@ -145,7 +192,18 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class TAAC:
-    """The agent; `order` says which of the family."""
+    """The TAAC agent.
+
+    Args:
+        config: Static options.
+        spec: Sizes and limits of the environment.
+        order: 0 for TAAC, 1 for TAAC-L, 2 for TAAC-Q.
+
+    Example:
+        >>> env = covey.envs.make("mountaincar")
+        >>> agent = covey.TAAC(covey.TAACConfig(max_repeat=10), env.spec, order=0)
+        >>> trainer = covey.make_trainer(agent, env, covey.TAACHyper())
+    """
 
     config: TAACConfig
     spec: EnvSpec
@@ -153,23 +211,28 @@ class TAAC:
 
     @property
     def plan(self) -> SamplePlan:
+        """One batch of windows per update."""
         return SamplePlan(self.config.batch_size, self.config.window)
 
     @property
     def actor(self) -> nn.Module:
+        """The flax module of the actor, which receives features and the old trajectory."""
         networks = self.config.networks
         return TrajectoryActor(self.config.embedding, networks.actor_module(self.spec), networks.weights)
 
     @property
     def critic(self) -> nn.Module:
+        """The flax module of one critic, which receives features and a trajectory."""
         return self.config.networks.critic_module(len(self.weights))
 
     @property
     def encoder(self) -> nn.Module:
+        """The shared encoder; without one, a module that returns its input."""
         return self.config.networks.encoder_module()
 
     @property
     def trajectories(self) -> Trajectories:
+        """Continues trajectories and starts new ones."""
         return Trajectories(self.order, self.config.inverse)
 
     @property
@@ -178,6 +241,7 @@ class TAAC:
         return self.spec.reward_weights or (1.0,)
 
     def init(self, hyper: TAACHyper, key: Key) -> TAACState:
+        """Returns a new state. The target critics start as copies."""
         key_encoder, key_actor, key_critic = jax.random.split(key, 3)
         obs = jnp.zeros(self.spec.obs_size)
         trajectory = jnp.zeros((self.order + 1, self.spec.action_size))
@@ -186,8 +250,8 @@ class TAAC:
         actor = init(self.actor, key_actor, features, trajectory)
         require(
             isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features, trajectory)), TanhNormal),
-            f"The actor head {self.config.networks.actor_head!r} gives no distribution. TAAC needs one, as "
-            "tanh_normal is.",
+            f"The actor head {self.config.networks.actor_head!r} returns no distribution. TAAC needs one, as "
+            "tanh_normal does.",
         )
         ensemble, _ = init_ensemble(self.critic, self.config.num_critics, key_critic, features, trajectory.reshape(-1))
         critic = CriticParams(encoder, ensemble)
@@ -200,13 +264,15 @@ class TAAC:
             actor_optimiser=self.config.optimiser.init(actor),
             critic_optimiser=self.config.optimiser.init(critic),
             temperature_optimiser=Optimiser().init(temperatures),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: TAACState, hyper: TAACHyper, key: Key) -> TAACMemory:
+        """Returns the memory before the first step of an episode: a trajectory of zeros."""
         return TAACMemory(jnp.zeros((self.order + 1, self.spec.action_size)), jnp.zeros((), jnp.int32))
 
     def act(self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, key: Key, mode: Mode) -> Decision:
+        """Decides at one observation whether to continue the trajectory, and returns its action."""
         key_first, key_x, key_switch, key_epsilon = jax.random.split(key, 4)
         previous = memory.trajectory
         if self.config.randomize_first and mode != "greedy":
@@ -215,16 +281,17 @@ class TAAC:
         shape = (self.spec.action_size,)
         if mode == "random":
             x = jax.random.uniform(key_x, shape, minval=-1.0, maxval=1.0)
-            old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
+            old = self.trajectories.carry_on(previous)
+            new = self.trajectories.start(x, previous)
             switch = jax.random.bernoulli(key_switch, self.config.random_switch)
         else:
-            features = self._features(state.critic, self.config.normalise.obs(state.seen, obs))
+            features = self._features(state.critic, self.config.normalise.obs(state.statistics, obs))
             policy = apply(self.actor, state.actor, features, previous)
             sampled, _ = policy.sample(jax.random.normal(key_x, shape))
             explore = (
                 jnp.ones(2, bool) if mode == "sample" else jax.random.uniform(key_epsilon, (2,)) < self.config.epsilon
             )
-            choice = self._choice(state, hyper, features, previous, jnp.where(explore[0], sampled, policy.mode()))
+            choice = self.compare(state, hyper, features, previous, jnp.where(explore[0], sampled, policy.mode()))
             old, new = choice.old, choice.new
             switch = jnp.where(explore[1], jax.random.bernoulli(key_switch, choice.beta), choice.advantage > 0)
         if self.config.max_repeat:
@@ -235,15 +302,16 @@ class TAAC:
         return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
 
     def observe(self, state: TAACState, hyper: TAACHyper, rollout: Step, key: Key) -> TAACState:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        """Updates the running statistics with fresh data [T, N]."""
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def update(self, state: TAACState, hyper: TAACHyper, batch: Step, key: Key) -> tuple[TAACState, Metrics]:
-        """One gradient step of everything, all from the parameters before it."""
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        """Makes one gradient step of actor, critics and temperatures, all from the parameters before it."""
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         key_noise, key_target = jax.random.split(key)
         noise = jax.random.normal(key_noise, batch.action.shape)
-        actor_state, choice, metrics = self._update_actor(state, hyper, batch, noise)
-        critic_state, critic_metrics = self._update_critic(state, hyper, batch, choice, key_target)
+        actor_state, choice, metrics = self.update_actor(state, hyper, batch, noise)
+        critic_state, critic_metrics = self.update_critic(state, hyper, batch, choice, key_target)
         return (
             actor_state._replace(
                 critic=critic_state.critic,
@@ -253,26 +321,32 @@ class TAAC:
             metrics | critic_metrics,
         )
 
-    def _update_actor(
+    def update_actor(
         self, state: TAACState, hyper: TAACHyper, batch: Step, noise: Array
     ) -> tuple[TAACState, Choice, Metrics]:
-        """-sg(beta_1) q(new) + alpha log pi at every valid step, and the temperatures towards their entropies."""
-        features, previous = self._features(state.critic, batch.obs), self._trajectories(batch, "previous")
+        """Makes one step of the actor on -sg(beta_1) q(new) + alpha log pi, and one of the temperatures.
+
+        The temperatures move so that the entropies of action and switch approach their targets.
+        """
+        features = self._features(state.critic, batch.obs)
+        previous = self.stored_trajectory(batch, "previous")
         alpha = self._temperatures(state, hyper)
 
-        wanted = self.spec.action_size * (jnp.log(2.0) + jnp.log(hyper.action_probability))
-        coin = _bernoulli_entropy(jnp.asarray(hyper.switch_probability))
+        action_target = self.spec.action_size * (jnp.log(2.0) + jnp.log(hyper.action_probability))
+        switch_target = _bernoulli_entropy(jnp.asarray(hyper.switch_probability))
 
         def loss(actor: Params) -> tuple[Array, tuple[Choice, Array]]:
             x, log_prob = apply(self.actor, actor, features, previous).sample(noise)
-            choice = self._choice(state, hyper, features, previous, x)
+            choice = self.compare(state, hyper, features, previous, x)
             losses = alpha.action * log_prob - choice.beta * choice.value
             return _mean(losses, batch.valid), (choice, -log_prob)
 
         (value, (choice, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
         actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
         switch_entropy = _bernoulli_entropy(choice.beta)
-        slope = Temperatures(_mean(entropy - wanted, batch.valid), _mean(switch_entropy - coin, batch.valid))
+        slope = Temperatures(
+            _mean(entropy - action_target, batch.valid), _mean(switch_entropy - switch_target, batch.valid)
+        )
         temperatures, temperature_optimiser = Optimiser().step(
             state.temperatures, slope, state.temperature_optimiser, hyper.temperature_lr
         )
@@ -295,15 +369,19 @@ class TAAC:
         }
         return state, choice, metrics
 
-    def _update_critic(
+    def update_critic(
         self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key
     ) -> tuple[TAACState, Metrics]:
-        """Squared error to the compare-through target at the executed trajectories, all rewards alike."""
-        target, steps = self._target(state, hyper, batch, choice, key)
-        trajectory, valid = self._trajectories(batch, "trajectory")[:, :-1], batch.valid[:, :-1]
+        """Makes one step on the squared error to the compare-through target, at the executed trajectories.
+
+        All rewards count equally, whatever their weight, so that a reward of weight 0 is learnt too.
+        """
+        target, steps = self.target(state, hyper, batch, choice, key)
+        trajectory = self.stored_trajectory(batch, "trajectory")[:, :-1]
+        valid = batch.valid[:, :-1]
 
         def loss(critic: CriticParams) -> tuple[Array, Array]:
-            values = self._values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
+            values = self.values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
             error = jnp.mean((values - target[None]) ** 2, axis=-1)
             return jnp.sum(jax.vmap(lambda e: _mean(e, valid))(error)), values
 
@@ -316,31 +394,33 @@ class TAAC:
         }
         return state._replace(critic=critic, critic_optimiser=optimiser), metrics
 
-    def _target(self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key) -> tuple[Array, Array]:
-        """y [B, T - 1, rewards], and over how many steps each reaches before it bootstraps, in the mean."""
+    def target(self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key) -> tuple[Array, Array]:
+        """Returns y [B, T - 1, rewards], and the expected number of steps [B, T - 1] before each target bootstraps."""
         features = self._features(state.target_critic, batch.obs)
         old, new = (self._conservative(state.target_critic, features, t) for t in (choice.old, choice.new))
         beta = choice.beta[..., None]
         value = (1.0 - beta) * old + beta * new
-        # Where the behaviour repeated, y is taken with weight `keep`, and `instead` is added.
+        # Where the behaviour repeated, the target continues with weight `keep` and adds `instead`; elsewhere it
+        # bootstraps.
         if self.config.target == "expected":
-            keep, instead = 1.0 - beta, beta * new
+            keep = 1.0 - beta
+            instead = beta * new
         else:
             keep = 1.0 - jax.random.bernoulli(key, beta).astype(beta.dtype)
             instead = (1.0 - keep) * (new if self.config.target == "sampled" else value)
         repeated = (batch.extras["repeated"] * batch.valid[..., None]).at[:, -1].set(0.0) > 0
-        keep, instead = jnp.where(repeated, keep, 0.0), jnp.where(repeated, instead, value)
+        keep = jnp.where(repeated, keep, 0.0)
+        instead = jnp.where(repeated, instead, value)
         reward = batch.extras["rewards"] if self.spec.rewards else batch.reward[..., None]
         discount = hyper.discount * (1.0 - batch.terminated[..., None])
-        ones, nothing = jnp.ones_like(discount), jnp.zeros_like(discount)
-        return (
-            compare_through(reward, discount, keep, instead),
-            compare_through(ones, ones, keep, nothing)[..., 0],
-        )
+        ones = jnp.ones_like(discount)
+        steps = compare_through(ones, ones, keep, jnp.zeros_like(discount))[..., 0]
+        return compare_through(reward, discount, keep, instead), steps
 
-    def _choice(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
-        """The two continuations, compared by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""
-        old, new = self.trajectories.carry_on(previous), self.trajectories.start(x, previous)
+    def compare(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
+        """Compares the old and the new trajectory by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""
+        old = self.trajectories.carry_on(previous)
+        new = self.trajectories.start(x, previous)
         value = self._value(state.critic, features, new)
         advantage = jax.lax.stop_gradient(value - self._value(state.critic, features, old))
         if self.config.advantage_clip:
@@ -354,15 +434,15 @@ class TAAC:
     def _features(self, critic: CriticParams, obs: Array) -> Array:
         return apply(self.encoder, critic.encoder, obs)
 
-    def _values(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
-        """Q_j of every critic and reward, [critics, ..., rewards]."""
+    def values(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+        """Returns Q_j of every critic and reward, [critics, ..., rewards]."""
         flat = trajectory.reshape(*trajectory.shape[:-2], -1)
         return apply_ensemble(self.critic, critic.ensemble, {}, None, features, flat)
 
     def _conservative(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
-        """The least favourable critic for each reward: the minimum, or the maximum where more is worse."""
+        """Returns the least favourable critic for each reward: the minimum; the maximum if its weight is negative."""
         sign = jnp.where(jnp.asarray(self.weights) < 0, -1.0, 1.0)
-        values = self._values(critic, features, trajectory)
+        values = self.values(critic, features, trajectory)
         sign = sign.reshape((1,) * (values.ndim - 1) + (-1,))
         return sign[0] * jnp.min(sign * values, axis=0)
 
@@ -372,17 +452,18 @@ class TAAC:
     def _weighted(self, values: Array) -> Array:
         return values @ jnp.asarray(self.weights)
 
-    def _trajectories(self, batch: Step, name: str) -> Array:
+    def stored_trajectory(self, batch: Step, name: str) -> Array:
+        """Returns the trajectories [..., order + 1, A] that `act` stored as `previous` or `trajectory`."""
         return batch.extras[name].reshape(*batch.reward.shape, self.order + 1, self.spec.action_size)
 
 
 def _mean(x: Array, valid: Array) -> Array:
-    """The mean over the valid steps of all windows."""
+    """Returns the mean over the valid steps of all windows."""
     return mean_valid(x.reshape(-1), valid.reshape(-1))
 
 
 def _shares(p: Array, valid: Array) -> Array:
-    """The shares of the valid steps with a probability in each tenth of [0, 1]."""
+    """Returns a histogram of probabilities: the share of the valid steps in each tenth of [0, 1]."""
     tenth = jnp.minimum((10.0 * p).astype(jnp.int32), 9)
     return jnp.stack([_mean((tenth == i).astype(p.dtype), valid) for i in range(10)])
 

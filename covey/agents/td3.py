@@ -8,45 +8,64 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.agent import Decision, Range, SamplePlan
-from covey.errors import require
+from covey.agent import Decision, SamplePlan
+from covey.errors import require, require_at_least
+from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
-from covey.nn.networks import Networks, apply, init
-from covey.nn.normalise import Normalise, Seen
+from covey.nn.networks import apply, init
+from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
 @dataclass(frozen=True)
 class TD3Config:
-    """What never changes in a run."""
+    """Static options of TD3; a new value means a new compiled program.
+
+    Example:
+        >>> small = Torso(hidden=(64, 64))
+        >>> TD3Config(networks=Networks(actor=small, critic=small), batch_size=64)
+    """
 
     networks: Networks = field(default_factory=Networks)
-    """The networks: torsos, encoder, heads."""
+    """Networks: torsos, encoder, heads."""
     critics: Critics = field(default_factory=Critics)
-    """The ensemble of critics."""
+    """Ensemble of critics."""
     optimiser: Optimiser = field(default_factory=Optimiser)
-    """The optimiser of the actor and the critics."""
+    """Optimiser of the actor and the critics."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     batch_size: int = 256
-    """Transitions per update."""
+    """Transitions per critic update."""
     policy_delay: int = 2
     """Critic updates per actor update."""
     n_step: int = 1
-    """Steps of reward before the bootstrap."""
+    """Steps of reward in a target before it bootstraps."""
     target_every_step: bool = False
-    """Move the critics' targets at every update, not only with the actor."""
+    """Update the target critics after every critic update, instead of once per actor update."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "policy_delay", "n_step"):
-            value = getattr(self, name)
-            require(value >= 1, f"--agent.{name.replace('_', '-')} must be at least 1, not {value}.")
+        require_at_least(self, 1, "batch_size", "policy_delay", "n_step")
 
 
 class TD3Hyper(NamedTuple):
-    """What tuning may change at any time."""
+    """Hyper-parameters of TD3, which a schedule or a search may change at any time.
+
+    Args:
+        actor_lr: Learning rate of the actor.
+        critic_lr: Learning rate of the critics.
+        discount: Discount of one step.
+        tau: Share by which the target networks move towards the online networks.
+        exploration_noise: Standard deviation of the noise on actions in collection.
+        target_noise: Standard deviation of the noise on the target action (target policy smoothing).
+        target_noise_clip: Largest absolute value of that noise.
+        reward_scale: Factor of the reward.
+
+    Example:
+        >>> TD3Hyper(actor_lr=1e-3, exploration_noise=0.3)
+    """
 
     actor_lr: Scalar = 3e-4
     critic_lr: Scalar = 3e-4
@@ -71,36 +90,62 @@ TD3_SPACE = {
 
 
 class TD3State(NamedTuple):
-    """What learning changes."""
+    """The state of TD3, which `update` and `observe` change.
+
+    Args:
+        actor: Parameters of the actor.
+        critic: The critics and their targets.
+        target_actor: Slowly moving copy of the actor.
+        actor_optimiser: State of the actor's optimiser.
+        statistics: Running statistics of observations and returns.
+    """
 
     actor: Params
     critic: CriticState
     target_actor: Params
     actor_optimiser: optax.OptState
-    seen: Seen
+    statistics: Statistics
 
 
 @dataclass(frozen=True)
 class TD3:
-    """The agent. `update` makes `policy_delay` critic updates and one actor update, a static pattern."""
+    """The TD3 agent: two critics, a delayed actor, and a smoothed target policy.
+
+    One call of `update` makes `policy_delay` critic updates and one actor update. The number is static, so the compiled
+    program has no branch.
+
+    Args:
+        config: Static options.
+        spec: Sizes and limits of the environment.
+
+    Example:
+        >>> env = covey.envs.make("pendulum")
+        >>> agent = covey.TD3(covey.TD3Config(batch_size=64), env.spec)
+        >>> state = agent.init(covey.TD3Hyper(), jax.random.key(0))
+        >>> agent.act(state, covey.TD3Hyper(), (), jnp.zeros(env.spec.obs_size), jax.random.key(1), "greedy").action
+    """
 
     config: TD3Config
     spec: EnvSpec
 
     @property
     def plan(self) -> SamplePlan:
+        """One batch per critic update."""
         delay = self.config.policy_delay
         return SamplePlan(self.config.batch_size * delay, self.config.n_step, delay)
 
     @property
     def actor(self) -> nn.Module:
+        """The flax module of the actor."""
         return self.config.networks.actor_module(self.spec)
 
     @property
     def critics(self) -> Ensemble:
+        """The ensemble of critics."""
         return Ensemble(self.config.critics, self.config.networks, self.config.optimiser)
 
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
+        """Returns a new state. The targets start as copies of the online networks."""
         key_critic, key_actor = jax.random.split(key)
         critic = self.critics.init(self.spec, key_critic)
         features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
@@ -108,23 +153,25 @@ class TD3:
         action = jax.eval_shape(lambda: apply(self.actor, actor, features))
         require(
             getattr(action, "shape", None) == (self.spec.action_size,),
-            f"The actor head {self.config.networks.actor_head!r} gives no action. TD3 needs one, as tanh does.",
+            f"The actor head {self.config.networks.actor_head!r} returns no action. TD3 needs one, as tanh does.",
         )
         return TD3State(
             actor=actor,
             critic=critic,
             target_actor=actor,
             actor_optimiser=self.config.optimiser.init(actor),
-            seen=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.obs_size),
         )
 
     def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> tuple[()]:
+        """Returns (): TD3 has no memory."""
         return ()
 
     def act(self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
+        """Decides at one observation: a uniform, noisy or deterministic action."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
-        features = self.critics.features(state.critic.online, self.config.normalise.obs(state.seen, obs))
+        features = self.critics.features(state.critic.online, self.config.normalise.obs(state.statistics, obs))
         action = apply(self.actor, state.actor, features)
         if mode == "sample":
             noise = hyper.exploration_noise * jax.random.normal(key, action.shape)
@@ -132,44 +179,49 @@ class TD3:
         return Decision(action, memory, {})
 
     def observe(self, state: TD3State, hyper: TD3Hyper, rollout: Step, key: Key) -> TD3State:
-        return state._replace(seen=self.config.normalise.observe(state.seen, rollout, hyper.discount))
+        """Updates the running statistics with fresh data [T, N]."""
+        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
-        batch = self.config.normalise.batch(state.seen, batch, hyper.reward_scale)
+        """Makes `policy_delay` critic updates and one actor update."""
+        batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         key_noise, key_target, key_actor, *keys = jax.random.split(key, 3 + self.config.policy_delay)
         noise = jax.random.normal(key_noise, data.action.shape)
-        next_action = self._target_action(state, hyper, data.next_obs, noise)
-        # The targets rest within a block of updates, so one large product serves all of them.
-        rests = self.critics.has_targets and not self.config.target_every_step
-        target = self.critics.target(state.critic, data, next_action, key_target) if rests else None
-        critic, part, metrics = state.critic, data, {}
+        next_action = self.target_action(state, hyper, data.next_obs, noise)
+        # The targets do not move during these updates, so one large matrix product computes all of them.
+        together = self.critics.has_targets and not self.config.target_every_step
+        target = self.critics.target(state.critic, data, next_action, key_target) if together else None
+        critic = state.critic
+        part = data
+        metrics = {}
         for i, key_critic in enumerate(keys):
             rows = slice(i * self.config.batch_size, (i + 1) * self.config.batch_size)
             part = jax.tree.map(lambda x, rows=rows: x[rows], data)
-            goal = None if target is None else target[rows]
-            critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic, goal)
+            y = None if target is None else target[rows]
+            critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic, y)
             if self.config.target_every_step:
-                critic = self.critics.follow(critic, hyper.tau)
+                critic = self.critics.update_targets(critic, hyper.tau)
         if not self.config.target_every_step:
-            critic = self.critics.follow(critic, hyper.tau)
-        state, actor_metrics = self._update_actor(state._replace(critic=critic), hyper, part, key_actor)
+            critic = self.critics.update_targets(critic, hyper.tau)
+        state, actor_metrics = self.update_actor(state._replace(critic=critic), hyper, part, key_actor)
         return state, metrics | actor_metrics
 
-    def _target_action(self, state: TD3State, hyper: TD3Hyper, next_obs: Array, noise: Array) -> Array:
-        """clip(pi_bar(s') + clip(sigma noise, -c, c), -1, 1)."""
-        critic, clip = state.critic, hyper.target_noise_clip
-        params = critic.target if self.critics.has_targets else critic.online
+    def target_action(self, state: TD3State, hyper: TD3Hyper, next_obs: Array, noise: Array) -> Array:
+        """Returns clip(pi_bar(s') + clip(sigma noise, -c, c), -1, 1), for standard normal noise."""
+        params = state.critic.target if self.critics.has_targets else state.critic.online
+        clip = hyper.target_noise_clip
         action = apply(self.actor, state.target_actor, self.critics.features(params, next_obs))  # type: ignore[arg-type]
         return jnp.clip(action + jnp.clip(hyper.target_noise * noise, -clip, clip), -1.0, 1.0)
 
-    def _update_actor(self, state: TD3State, hyper: TD3Hyper, data: Transition, key: Key) -> tuple[TD3State, Metrics]:
-        """The loss -mean Q_1(s, pi(s)); the target actor follows."""
+    def update_actor(self, state: TD3State, hyper: TD3Hyper, data: Transition, key: Key) -> tuple[TD3State, Metrics]:
+        """Makes one step on the loss -mean Q_1(s, pi(s)), and moves the target actor."""
         features = self.critics.features(state.critic.online, data.obs)
 
         def loss(actor: Params) -> Array:
             action = apply(self.actor, actor, features)
-            return -mean_valid(self.critics.climbed(state.critic, features, action, key, first=True), data.valid)
+            value = self.critics.actor_objective(state.critic, features, action, key, first=True)
+            return -mean_valid(value, data.valid)
 
         value, gradient = jax.value_and_grad(loss)(state.actor)
         actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)

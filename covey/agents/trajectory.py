@@ -1,4 +1,4 @@
-"""Trajectories of actions: constant, along a line, along a parabola."""
+"""Trajectories of actions: constant, linear and quadratic in time."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,21 @@ from covey.types import Array
 
 @dataclass(frozen=True)
 class Trajectories:
-    """An action, its velocity and its acceleration: [..., order + 1, A], each in [-1, 1], where the box is 2 wide.
+    """Trajectories of one order. A trajectory [..., order + 1, A] holds an action, its velocity and its acceleration.
 
-    With `inverse` a proposal is the next action, and the derivatives follow from it; without, it is the highest
-    derivative, and the action follows.
+    All are in [-1, 1]. A velocity of 1 crosses the whole action box, which is 2 wide, in one step; hence the factors 2.
+
+    Args:
+        order: 0 for a constant action, 1 for a line, 2 for a parabola.
+        inverse: If True, the actor proposes the next action, and the derivatives follow from it. If False, it proposes
+            the highest derivative, and the action follows from it.
     """
 
     order: int
     inverse: bool
 
     def carry_on(self, trajectory: Array) -> Array:
-        """CONTINUE: the trajectory [..., order + 1, A] one step later."""
+        """CONTINUE: returns the trajectory [..., order + 1, A] one step later."""
         if self.order == 0:
             return trajectory
         a, *rest = jnp.moveaxis(trajectory, -2, 0)
@@ -29,7 +33,7 @@ class Trajectories:
         return jnp.stack([_clip(a + 2.0 * rest[0]), *rest], axis=-2)
 
     def start(self, x: Array, previous: Array) -> Array:
-        """NEW: the trajectory that the actor's proposal x [..., A] begins after `previous`."""
+        """NEW: returns the trajectory that starts with the actor's proposal x [..., A] after `previous`."""
         a = previous[..., 0, :]
         if self.inverse or self.order == 0:
             v = (x - a) / 2.0

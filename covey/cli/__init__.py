@@ -1,30 +1,31 @@
-"""The command line: one verb per intention, each a thin call into `covey.run`."""
+"""The command line: one command per intention, each a thin call into the library."""
 
 import sys
 
 from covey.cli import catalogue, runs, training
 from covey.cli.arguments import asks_for_help, import_plugins
+from covey.cli.flags import with_flags
 from covey.errors import CoveyError, unknown
 
 USAGE = """\
 covey: train continuous-control agents in one compiled JAX program
 
-  covey train AGENT [--env ENV] [options]     train; --help lists every option of that agent
-  covey evolve AGENT [--members N] [options]  train a population, and tune its hyper-parameters meanwhile
-  covey resume RUN [--steps N] [options]      go on after Ctrl-C, a crash or a kill, or go on longer
-  covey eval RUN [--episodes N]               judge the best policy: mean, 95 % interval, per-episode file
-  covey plot RUN... [--out FILE.png]          learning curves of one or more runs, PNG and CSV
-  covey skills RUN [--out FILE.png]           the map of a run's skills: where each of them leads
-  covey plan RUN --goal 3,4 --goal -2,1       steer a run's skills from goal to goal, with no further training
-  covey lineage RUN                           the pictures of a population: who copied whom, with which values
-  covey replay RUN [--out FILE]               save a run's replay; `covey train AGENT --replay FILE` starts with it
-  covey video RUN [--out FILE]                one episode of the best policy as a film: MP4, GIF or, of Brax, HTML
-  covey envs [LIBRARY]                        the environments; those of another library, such as brax
-  covey check-env ENV                         whether an environment keeps its promises, in words
-  covey agents [AGENT]                        the agents, their hyper-parameters, defaults and search space
-  covey presets                               the options that are the defaults of an agent on an environment
+  covey train AGENT [--env ENV] [options]     train an agent; --help lists every option
+  covey evolve AGENT [--members N] [options]  train a population and tune its hyper-parameters
+  covey resume RUN [--steps N] [options]      resume after Ctrl-C, a crash or kill -9, or train longer
+  covey eval RUN [--episodes N]               evaluate the best policy: mean, 95 % interval, per-episode file
+  covey plot RUN... [--out FILE.png]          plot learning curves of one or more runs (PNG and CSV)
+  covey video RUN [--out FILE]                record an episode of the best policy (MP4, GIF; HTML for Brax)
+  covey skills RUN [--out FILE.png]           plot the trajectories of every skill
+  covey plan RUN --goal 3,4 --goal -2,1       reach goals by planning over skills, without further training
+  covey lineage RUN                           plot a population: lineage, hyper-parameters, fitness
+  covey replay RUN [--out FILE]               save a run's replay for `covey train AGENT --replay FILE`
+  covey envs [LIBRARY]                        list environments, also those of a library such as brax
+  covey check-env ENV                         check an environment against the contract
+  covey agents [AGENT]                        list agents, their hyper-parameters, defaults and search ranges
+  covey presets                               list presets: the defaults of an agent on an environment
 
-  --plugin MODULE   import a module first, which registers environments, networks or agents of your own
+  --plugin MODULE   import a module first, which registers your own environments, networks or agents
 """
 VERBS = {
     "train": training.train,
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(import_plugins(list(arguments)))
     except CoveyError as error:
-        print(f"covey: {error}", file=sys.stderr)
+        print(f"covey: {with_flags(error, arguments)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -69,7 +70,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in catalogue.HELP and asks_for_help(arguments):
         print(catalogue.HELP[arguments[0]])
         return 0
-    from covey.run.signals import LISTENER
+    from covey.signals import LISTENER
 
     with LISTENER.listening():
         VERBS[arguments[0]](arguments[1:])

@@ -1,25 +1,25 @@
-"""What every verb of the command line needs to read its arguments."""
+"""Parsing helpers that the commands share."""
 
 from typing import Any
 
 import tyro
 
-from covey import trust
+from covey import plugins
 from covey.errors import CoveyError, require
 
 
 def import_plugins(arguments: list[str]) -> list[str]:
-    """Imports the modules of --plugin and trusts those that are typed as `gymnasium:MODULE:NAME`.
+    """Imports the modules of --plugin, and allows those that are typed as `gymnasium:MODULE:NAME`.
 
-    They are looked for in the current folder too, after all installed packages. Returns the other arguments.
+    They are also searched in the current folder, after all installed packages. Returns the other arguments.
     """
-    plugins, arguments = take_all(arguments, "--plugin")
+    named, arguments = take_all(arguments, "--plugin")
     envs = arguments[1:2] if arguments[:1] == ["check-env"] else take_all(arguments, "--env")[0]
-    typed = [module for module in map(trust.module_of, envs) if module]
-    if plugins or typed:
-        trust.use_current_folder()
-    trust.import_plugins(plugins)
-    trust.trust(*typed)
+    typed = [module for module in map(plugins.module_of, envs) if module]
+    if named or typed:
+        plugins.append_current_folder()
+    plugins.import_plugins(named)
+    plugins.allow(*typed)
     return arguments
 
 
@@ -29,12 +29,13 @@ def asks_for_help(arguments: list[str]) -> bool:
 
 
 def first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]]:
+    """Takes the first argument, which must not be a flag."""
     require(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
     return arguments[0], arguments[1:]
 
 
 def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
-    """The value of a flag that must be known before the others can be parsed, and the other arguments."""
+    """Takes out a flag that is needed before the others can be parsed. Returns its value and the other arguments."""
     at = next((i for i, text in enumerate(arguments) if text.partition("=")[0] == flag), None)
     if at is None:
         return None, arguments
@@ -46,7 +47,7 @@ def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
 
 
 def take_all(arguments: list[str], flag: str) -> tuple[list[str], list[str]]:
-    """The values of a flag that may be given several times, and the other arguments."""
+    """Takes a flag out that may be given several times. Returns its values and the other arguments."""
     values: list[str] = []
     value, arguments = take(arguments, flag)
     while value is not None:
@@ -56,11 +57,12 @@ def take_all(arguments: list[str], flag: str) -> tuple[list[str], list[str]]:
 
 
 def parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
+    """Parses the remaining arguments into a dataclass."""
     return tyro.cli(kind, args=arguments, prog=prog, **options)
 
 
 def joined(arguments: list[str], flag: str) -> list[str]:
-    """`flag value` as `flag=value`."""
+    """Writes `flag value` as `flag=value`, so that a value may begin with a minus."""
     found = []
     for argument in arguments:
         if found and found[-1] == flag:
@@ -71,7 +73,8 @@ def joined(arguments: list[str], flag: str) -> list[str]:
 
 
 def numbers(text: str) -> list[float]:
+    """Parses numbers that are separated by commas."""
     try:
         return [float(x) for x in text.split(",")]
     except ValueError:
-        raise CoveyError(f"--goal must be numbers with commas between them, as in --goal 3,4, not {text!r}.") from None
+        raise CoveyError(f"--goal must be numbers separated by commas, as in --goal 3,4, not {text!r}.") from None

@@ -1,14 +1,14 @@
-"""The verbs that tell what there is: environments, agents, presets; and whether an environment is right."""
+"""The commands that list environments, agents and presets, and that check an environment."""
 
 from covey.cli.arguments import first
 from covey.errors import require
 
-# The verbs whose arguments are no options: what --help prints of them.
+# Help of the commands that take no options.
 HELP = {
     "check-env": """\
 covey check-env ENV
 
-Checks an environment against the contract of docs/extending.md, and prints a line for each rule: ok, or WRONG with what
+Checks an environment against the contract (docs/extending.md) and prints one line per rule: ok, or WRONG and what
 to change. The exit code is 1 if any rule is broken. Example: covey check-env brax:ant""",
     "envs": """\
 covey envs [LIBRARY]
@@ -21,14 +21,14 @@ Lists the agents, or one of them, with their hyper-parameters, defaults and sear
     "presets": """\
 covey presets
 
-Lists the presets: the options that are the defaults of an agent on an environment. --preset off trains without.""",
+Lists the presets: the default options of an agent on an environment. `covey train ... --preset off` ignores them.""",
 }
 
 
 def check_env(arguments: list[str]) -> None:
     from covey import envs
-    from covey.run.cache import use_cache
-    from covey.run.check import report
+    from covey.backend import use_cache
+    from covey.envs.check import report
 
     name, rest = first(arguments, "an environment", "covey check-env brax:ant")
     require(not rest, f"`covey check-env` takes one environment, not {' '.join(rest)} too.")
@@ -40,19 +40,19 @@ def check_env(arguments: list[str]) -> None:
 def envs(arguments: list[str]) -> None:
     from covey import envs
 
-    require(len(arguments) <= 1, f"`covey envs` takes one library, such as brax, not {' '.join(arguments)}.")
+    require(len(arguments) <= 1, f"`covey envs` takes at most one library, such as brax, not {' '.join(arguments)}.")
     if arguments:
-        print("\n".join(f"{arguments[0]}:{name}" for name in envs.adapter(arguments[0]).names()))
+        listed = envs.adapter(arguments[0]).names()
+        require(bool(listed), f"The adapter of {arguments[0]!r} does not list its environments.")
+        print("\n".join(f"{arguments[0]}:{name}" for name in listed))
         return
     for name in envs.names():
         spec = envs.make(name).spec
         sizes = f"{spec.obs_size:>3} obs  {spec.action_size:>2} actions  {spec.episode_length:>5} steps"
         print(f"{name:<18}{sizes}   {envs.ENVS[name].summary}")
-    print("\nOf other libraries (`covey envs LIBRARY` lists them):")
-    for prefix in envs.ADAPTERS:
-        summary = (envs.adapter(prefix).__doc__ or "").splitlines()[0]
-        install = f"pip install 'covey[{prefix}]'"
-        print(f"{prefix + ':':<18}{install:<34}{summary}")
+    print("\nEnvironments of other libraries (`covey envs LIBRARY` lists them):")
+    for prefix, adapter in envs.ADAPTERS.items():
+        print(f"{prefix + ':':<18}{adapter.install:<34}{adapter.summary}")
 
 
 def agents(arguments: list[str]) -> None:
@@ -72,8 +72,7 @@ def agents(arguments: list[str]) -> None:
 
 
 def presets(arguments: list[str]) -> None:
-    from covey.run.presets import PRESETS, describe
-    from covey.run.published import PUBLISHED
+    from covey.run.presets import PRESETS, PUBLISHED, describe
 
     require(not arguments, f"`covey presets` takes no arguments, not {' '.join(arguments)}.")
     for key in PRESETS:

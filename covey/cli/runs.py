@@ -1,4 +1,4 @@
-"""The verbs for a run that there is: judge it, draw it, steer it, film it, save its replay."""
+"""The commands for an existing run: eval, plot, skills, plan, lineage, replay, video."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from covey.errors import require
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """Judges the best policy of a run on start states that training never saw."""
+    """Evaluates the best policy of a run, on start states that training never used."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -24,49 +24,50 @@ class EvalOptions:
 
 
 def eval(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
-    from covey.run.run import summary
+    from covey.api import load
     from covey.storage.atomic import replace_text
+    from covey.storage.folder import disk_errors
 
     options = parse(EvalOptions, arguments, "covey eval")
     run = load(options.run)
     result = run.evaluate(options.episodes, options.seed)
     file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
     print(f"{run.config.algorithm} on {run.config.env}: {result}")
-    with writing(run.path):
-        replace_text(file, json.dumps(summary(result), indent=2) + "\n")
+    with disk_errors(run.path):
+        replace_text(file, json.dumps(result.as_json(), indent=2) + "\n")
     print(f"per episode: {file}")
 
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Draws a metric of one or more runs over environment steps."""
+    """Plots a metric of one or more runs over environment steps."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders."""
     out: Path | None = None
     """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
     metric: str = "eval/return"
-    """The metric, as it is called in metrics.jsonl."""
+    """The metric, by its name in metrics.jsonl."""
 
 
 def plot(arguments: list[str]) -> None:
-    from covey.run.folder import writing
-    from covey.run.plots import plot_curves
+    from covey.plots.curves import curve, plot_curves
+    from covey.storage.folder import disk_errors
+    from covey.storage.metrics import read_run_metrics
 
     options = parse(PlotOptions, arguments, "covey plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
-    with writing(out.parent):
-        plot_curves(list(options.runs), out, options.metric)
+    with disk_errors(out.parent):
+        runs = [(run.name, read_run_metrics(run, options.metric)) for run in options.runs]
+        plot_curves([curve(metrics, options.metric, name) for name, metrics in runs], out, options.metric)
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 
 @dataclass(frozen=True)
 class SkillsOptions:
-    """Draws where each skill of a run leads, and writes where each episode ended as CSV beside it."""
+    """Plots the trajectories of every skill of a run, and writes their ends as CSV."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -75,38 +76,38 @@ class SkillsOptions:
 
 
 def skills(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(SkillsOptions, arguments, "covey skills")
     out = options.out or options.run / "media" / "skills.png"
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     run = load(options.run)
-    with writing(out.parent):
+    with disk_errors(out.parent):
         run.plot_skills(out)
     print(f"{out}\n{out.with_suffix('.csv')}")
 
 
 def _plan_options() -> Any:
-    """The options of `covey plan`, of which the planner has some of its own."""
-    from covey.agents.planner import Planning
+    """Returns the options of `covey plan`. Imported late, because the planner imports jax."""
+    from covey.agents.skills.planner import Planning
 
     @dataclass(frozen=True)
     class PlanOptions:
-        """Steers the skills of a DADS run from goal to goal, with no further training."""
+        """Reaches goals by planning over the skills of a DADS run, without further training."""
 
         run: tyro.conf.Positional[Path]
         """The run folder."""
         planning: Planning = field(default_factory=Planning)
-        """How far and how hard to think."""
+        """Planner settings."""
         goal: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
         """A goal in the descriptor's coordinates, such as 3,4; several are visited in turn in one episode."""
         random: int = 0
-        """Instead of --goal: so many episodes with a random goal each."""
+        """Instead of --goal: the number of episodes, each with a random goal."""
         radius: float | None = None
-        """How near a goal is reached; by default a twentieth of the width of the descriptor's limits."""
+        """Distance at which a goal counts as reached; by default 5 % of the width of the descriptor's limits."""
         steps: int = 0
-        """Steps of the episode; by default the environment's own number for each goal."""
+        """Steps of the episode; by default the environment's episode length for each goal."""
         seed: int = 0
         """Seed of the start state and of random goals."""
         out: Path | None = None
@@ -116,8 +117,8 @@ def _plan_options() -> Any:
 
 
 def plan(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     # A goal may begin with a minus, which must not look like a flag.
     options = parse(_plan_options(), joined(arguments, "--goal"), "covey plan")
@@ -126,7 +127,7 @@ def plan(arguments: list[str]) -> None:
     require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
-    with writing(out.parent):
+    with disk_errors(out.parent):
         if options.goal:
             plans = [run.plan([numbers(text) for text in options.goal], out, steps=options.steps, **how)]
         else:
@@ -142,24 +143,24 @@ def plan(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class LineageOptions:
-    """Draws a population: who copied whom, where the hyper-parameters went, how fit the members were."""
+    """Plots a population: its lineage, its hyper-parameters and its fitness."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
 
 
 def lineage(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(LineageOptions, arguments, "covey lineage")
-    with writing(options.run):
+    with disk_errors(options.run):
         print("\n".join(map(str, load(options.run).plot_population())))
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Saves the replay of a run's newest checkpoint as a file that `covey train AGENT --replay FILE` starts with."""
+    """Saves the replay of a run's newest checkpoint as a file for `covey train AGENT --replay FILE`."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
@@ -168,8 +169,8 @@ class ReplayOptions:
 
 
 def replay(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.replay_file import open_replay
+    from covey.api import load
+    from covey.storage.replay_file import open_replay
 
     options = parse(ReplayOptions, arguments, "covey replay")
     file = open_replay(load(options.run).save_replay(options.out))
@@ -181,23 +182,23 @@ def replay(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """Films one episode of the best policy of a run."""
+    """Records an episode of the best policy of a run."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
     out: Path | None = None
-    """The file to write: .mp4, .gif, or .html of a Brax run; by default media/policy.mp4 of the run."""
+    """The file to write: .mp4, .gif, or .html for a Brax run; by default media/policy.mp4 of the run."""
     steps: int = 0
-    """Steps of the episode; by default as many as the environment's."""
+    """Steps of the episode; by default the environment's episode length."""
     seed: int = 0
     """Seed of the start state."""
 
 
 def video(arguments: list[str]) -> None:
-    from covey.run.api import load
-    from covey.run.folder import writing
+    from covey.api import load
+    from covey.storage.folder import disk_errors
 
     options = parse(VideoOptions, arguments, "covey video")
     run = load(options.run)
-    with writing((options.out or run.folder.media / "policy.mp4").parent):
+    with disk_errors((options.out or run.folder.media / "policy.mp4").parent):
         print(run.video(options.out, steps=options.steps, seed=options.seed))

@@ -1,4 +1,4 @@
-"""The verbs that train: `train`, `evolve`, `resume`."""
+"""The commands that train: `train`, `evolve`, `resume`."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,31 +8,32 @@ import tyro
 
 from covey.cli.arguments import asks_for_help, first, parse, take, take_all
 from covey.cli.catalogue import agents
+from covey.cli.flags import with_flags
 from covey.errors import require
 
 TRAIN = """\
 Trains an agent. Everything is counted in environment steps, summed over a member's environments.
-Besides the options below: --out FOLDER is the run folder (by default the first free runs/ENV-AGENT-NUMBER; one that
-holds the same run unfinished is gone on with), --config FILE starts from a saved config.json, --preset off starts from
-the plain defaults instead of those for this agent and --env (`covey presets` lists them, and they are shown below),
---plugin MODULE imports a module of yours first."""
+Besides the options below: --out FOLDER is the run folder (by default the first free runs/ENV-AGENT-NUMBER; a folder
+that holds the same run unfinished is resumed). --config FILE starts from a saved config.json. --preset off starts from
+the plain defaults instead of the preset for this agent and --env (`covey presets` lists them; its values are shown
+below). --plugin MODULE imports your own module first."""
 EVOLVE = """\
-Trains a population, whose worst members now and then become varied copies of the best. Besides the options below, those
-of `covey train` (--out, --config, --preset, --plugin), and for a job of several processes, each started with the same
-options, --coordinator HOST:PORT --processes N --process I (or --coordinator auto under Slurm and Kubernetes). With
---engine ray the members are divided among islands that don't wait for each other, on this machine or, with
---ray-address HOST:PORT (or auto), on an existing Ray cluster."""
+Trains a population with population-based training: at each generation, the worst members are replaced by copies of the
+best with perturbed hyper-parameters. Besides the options below: --out, --config, --preset and --plugin, as in `covey
+train`. For several processes, start each with the same options and --coordinator HOST:PORT --processes N --process I
+(or --coordinator auto under Slurm and Kubernetes). With --engine ray the members are divided among islands that do not
+wait for each other, on this machine or, with --ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
-Resumes a run from its newest checkpoint. What may change within a run: --steps, --capacity (which can only grow),
---evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is written to
-changes.jsonl. The defaults shown are this run's values.
---ray-address says where the islands of a run with --engine ray go on."""
+Resumes a run from its newest checkpoint. These options may change: --steps, --capacity (which can only grow),
+--evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is recorded in
+changes.jsonl. The defaults shown are this run's values. --ray-address names the Ray cluster for a run with --engine
+ray."""
 
 
 def train(arguments: list[str]) -> None:
-    from covey.run.api import start
+    from covey.launch import start_run
     from covey.run.config import config_type
-    from covey.run.progress import Reporter
+    from covey.run.console import Reporter
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey train AGENT [options]; `covey train AGENT --help` lists them.\n")
@@ -41,41 +42,44 @@ def train(arguments: list[str]) -> None:
     name, arguments = first(arguments, "an agent", "covey train td3 --env pendulum")
     default, out, presets, arguments = _beginning(name, arguments)
     config = parse(config_type(name), arguments, f"covey train {name}", default=default, description=TRAIN)
-    start(config, out, Reporter(), presets)
+    start_run(config, out, Reporter(), presets)
 
 
 def evolve(arguments: list[str]) -> None:
-    from covey.run.job import ending_together
+    from covey.population.job import ending_together
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print("covey evolve AGENT [options]; `covey evolve AGENT --help` lists them.\n")
         agents([])
         return
-    with ending_together():
+    with ending_together(lambda error: with_flags(error, ["evolve", *arguments])):
         _evolve(*first(arguments, "an agent", "covey evolve sac --env pendulum --members 8"))
 
 
 def _evolve(name: str, arguments: list[str]) -> None:
-    from covey.population.evolve import PBT
-    from covey.run.api import start
-    from covey.run.config import config_type, space_text
-    from covey.run.devices import crew_of
-    from covey.run.progress import Reporter
+    from covey.launch import start_run
+    from covey.population.job import process_group
+    from covey.population.pbt import PBT
+    from covey.run.config import config_type
+    from covey.run.config_text import space_text
+    from covey.run.console import Reporter
 
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     default, out, presets, arguments = _beginning(name, arguments)
     options = evolve_options(config_type(name), default, default.pbt or PBT(), default.space or space_text(name))
     given = parse(options, arguments, f"covey evolve {name}", description=EVOLVE)
-    require(given.run.seeds == default.seeds, "`covey evolve` has --members, not --seeds: each has a seed of its own.")
-    config = replace(given.run, seeds=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
-    crew = crew_of(job)
-    start(config, out, Reporter(quiet=crew.index > 0), presets, crew, cluster)
+    require(given.run.members == default.members, "`covey evolve` takes --members, not --seeds.")
+    config = replace(given.run, members=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
+    group = process_group(job)
+    start_run(config, out, Reporter(quiet=group.index > 0), presets, group, cluster)
 
 
 def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
-    """The options of `covey evolve`: those of a run, how many members, how they are tuned, and where."""
-    number, how, where = run.seeds if run.pbt else 8, type(pbt), type(space)
+    """Returns the options of `covey evolve`: those of a run, the members, how they are tuned, and the search space."""
+    number = run.members if run.pbt else 8
+    how = type(pbt)
+    where = type(space)
     divided = run.islands
 
     @dataclass(frozen=True)
@@ -84,17 +88,17 @@ def evolve_options(kind: Any, run: Any, pbt: Any, space: Any) -> Any:
         members: int = number
         """Members of the population; member i has the seed + i."""
         islands: int = divided
-        """With Ray, how many islands the members are divided among; 0 means 4."""
+        """With Ray, the number of islands; 0 means 4."""
         pbt: how = field(default_factory=lambda: pbt)  # type: ignore[valid-type]
-        """How they are tuned."""
+        """How the members are tuned."""
         space: where = field(default_factory=lambda: space)  # type: ignore[valid-type]
-        """Where each hyper-parameter is searched: LOW:HIGH[:SCALE], SCALE one of log, linear, one_minus; or off."""
+        """Search range of each hyper-parameter: LOW:HIGH[:SCALE], SCALE one of log, linear, one_minus; or off."""
 
     return EvolveOptions
 
 
 def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool, list[str]]:
-    """What a new run starts from: configuration, folder, whether it is a preset; and the arguments that remain."""
+    """Returns the initial configuration, the folder, whether a preset is used, and the remaining arguments."""
     from covey.run.config import default_config, load_config
     from covey.run.presets import preset_config
 
@@ -102,7 +106,7 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
     out, arguments = take(arguments, "--out")
     preset, arguments = take(arguments, "--preset")
     require(preset in (None, "on", "off"), f"--preset must be on or off, not {preset}. `covey presets` lists them.")
-    require(not (file and preset == "on"), "--preset on and --config don't go together: the file says everything.")
+    require(not (file and preset == "on"), "--preset on and --config exclude each other: the file sets every option.")
     presets = not file and preset != "off"
     if file:
         default = load_config(Path(file))
@@ -113,8 +117,8 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
 
 
 def _job(arguments: list[str]) -> tuple[Any, list[str]]:
-    """The Place of this process in a job, if it is in one, and the arguments that remain."""
-    from covey.run.job import Place, plan
+    """Returns the place of this process in a job, if it is in one, and the remaining arguments."""
+    from covey.population.job import JobOptions, plan
 
     coordinator, arguments = take(arguments, "--coordinator")
     numbers = []
@@ -125,45 +129,46 @@ def _job(arguments: list[str]) -> tuple[Any, list[str]]:
         numbers.append(None if text is None else int(text))
     if coordinator is None:
         return None, arguments
-    place = Place(coordinator, *numbers)
+    place = JobOptions(coordinator, *numbers)
     plan(place)
     return place, arguments
 
 
 def _cluster(arguments: list[str]) -> tuple[Any, list[str]]:
-    """The Ray cluster that the arguments name, and the arguments that remain."""
-    from covey.run.cluster import Cluster
+    """Returns the Ray cluster that the arguments name, and the remaining arguments."""
+    from covey.islands.ray import Cluster
 
     address, arguments = take(arguments, "--ray-address")
     return Cluster(address or ""), arguments
 
 
 def _environment(arguments: list[str]) -> dict[str, str]:
-    """The environment that the arguments name, the last one if several; it is left among them."""
+    """Returns the environment that the arguments name, the last one if several, as options."""
     given = take_all(arguments, "--env")[0]
     return {"env": given[-1]} if given else {}
 
 
 def resume(arguments: list[str]) -> None:
-    from covey.run.job import ending_together
+    from covey.population.job import ending_together
 
     if asks_for_help(arguments) and arguments[0].startswith("-"):
         print(f"covey resume RUN [options]; `covey resume RUN --help` lists them.\n\n{RESUME}")
         return
-    with ending_together():
+    with ending_together(lambda error: with_flags(error, ["resume", *arguments])):
         _resume(*first(arguments, "a run folder", "covey resume runs/pendulum-td3-0"))
 
 
 def _resume(path: str, arguments: list[str]) -> None:
-    from covey.run.api import load, resume
+    from covey.api import load
+    from covey.launch import resume_run
+    from covey.population.job import process_group
     from covey.run.config import config_type
-    from covey.run.devices import crew_of
-    from covey.run.progress import Reporter
+    from covey.run.console import Reporter
 
     job, arguments = _job(arguments)
     cluster, arguments = _cluster(arguments)
     old = load(path).config
     kind, prog = config_type(old.algorithm), f"covey resume {path}"
     new = parse(kind, arguments, prog, default=old, description=RESUME) if arguments else None
-    crew = crew_of(job)
-    resume(Path(path), new, Reporter(quiet=crew.index > 0), crew, cluster)
+    group = process_group(job)
+    resume_run(Path(path), new, Reporter(quiet=group.index > 0), group, cluster)

@@ -1,4 +1,4 @@
-"""What covey asks of an environment."""
+"""The contracts of environments: `Env` for those compiled by JAX, `HostEnv` for those that run outside of it."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,11 +11,13 @@ from covey.types import Array, EnvSpec, Key
 
 
 class Outcome(NamedTuple):
-    """What an action led to: the observation on arrival, the reward, and whether the task ended there.
+    """The result of a step.
 
-    The reward is a number, or a vector where `spec.rewards` names its parts.
-
-    A time limit is not an end: the trainer applies `spec.episode_length`.
+    Args:
+        obs: The observation after the step, [spec.obs_size], float32.
+        reward: A float32 scalar; a vector if `spec.rewards` names the parts of the reward.
+        terminated: True if the task ended in this state. A time limit does not terminate an episode: the trainer
+            applies `spec.episode_length` and treats it as a truncation.
     """
 
     obs: Array
@@ -24,34 +26,83 @@ class Outcome(NamedTuple):
 
 
 class Env(Protocol):
-    """One environment, pure in JAX, written for one and mapped by the caller. It never resets itself."""
+    """An environment in pure JAX: `reset` and `step` are functions of their arguments alone.
+
+    Write it for one environment; covey maps it over many. It never resets itself. `covey check-env NAME` checks an
+    environment against this contract.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Line:
+        ...     @property
+        ...     def spec(self):
+        ...         return EnvSpec(1, 1, episode_length=100, action_low=(-1.0,), action_high=(1.0,))
+        ...
+        ...     def reset(self, key):
+        ...         x = jax.random.uniform(key, (1,))
+        ...         return x, x
+        ...
+        ...     def step(self, state, action, key):
+        ...         x = state + 0.1 * jnp.clip(action, -1.0, 1.0)
+        ...         return x, Outcome(x, -jnp.sum(x**2), jnp.zeros((), bool))
+        ...
+        ...     def descriptor(self, state):
+        ...         return jnp.zeros(0)
+        ...
+        ...     def frame(self, state):
+        ...         raise CoveyError("Line has no pictures.")
+    """
 
     @property
     def spec(self) -> EnvSpec: ...
 
     def reset(self, key: Key) -> tuple[Any, Array]:
-        """A start state drawn from the start distribution, and its observation."""
+        """Starts an episode.
+
+        Args:
+            key: The only source of randomness.
+
+        Returns:
+            A state drawn from the start distribution (any tree of arrays), and its observation [spec.obs_size].
+        """
         ...
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
-        """The next state and what the action in [-1, 1] led to."""
+        """Takes one step.
+
+        Args:
+            state: A state that `reset` or `step` returned.
+            action: [spec.action_size] in [-1, 1]; values outside are clipped by the environment.
+            key: The only source of randomness.
+
+        Returns:
+            The next state, of the same shapes and types, and the outcome.
+        """
         ...
 
     def descriptor(self, state: Any) -> Array:
-        """The state descriptor, [spec.descriptor.size]."""
+        """Returns the state descriptor, [spec.descriptor.size], float32; empty if `spec.descriptor` is None."""
         ...
 
     def frame(self, state: Any) -> np.ndarray:
-        """A picture of a state (leaves are NumPy arrays): [height, width, 3], uint8."""
+        """Draws a state whose leaves are NumPy arrays.
+
+        Returns:
+            A picture [height, width, 3], uint8. Raises a CoveyError if the environment has no pictures.
+        """
         ...
 
 
 class HostStep(NamedTuple):
-    """What N host environments answered, in NumPy: obs [N, D], and [N] each of the others.
+    """The results of one step of N host environments, as NumPy arrays.
 
-    `terminated`: the task ended; `truncated`: the episode was cut, as by a time limit; `obs` is then the final
-    observation. `broken`: there was no answer, because a process died or hung; `obs` already opens another episode,
-    and the action led nowhere.
+    Args:
+        obs: Observations [N, obs_size], float32. At the end of an episode, the final observation.
+        reward: [N], float32.
+        terminated: [N], bool: the task ended.
+        truncated: [N], bool: the episode was cut off, for example by a time limit.
+        broken: [N], bool: the environment's process died or hung. There is no transition, and `obs` is already the
+            first observation of a new episode.
     """
 
     obs: np.ndarray
@@ -62,66 +113,91 @@ class HostStep(NamedTuple):
 
 
 class HostBatch(Protocol):
-    """N open environments, stepped together.
+    """N open host environments that are stepped together.
 
-    Resets are Gymnasium's next-step resets: after a step that ended an episode, the next one ignores the action, begins
-    another episode and gives its first observation, with a reward of 0.
+    Resets follow Gymnasium's next-step mode: the step after the end of an episode ignores the action, starts the next
+    episode, and returns its first observation with a reward of 0.
+
+    Example:
+        >>> batch = covey.envs.make("gymnasium:Hopper-v5").open(count=2)
+        >>> obs = batch.reset(np.array([0, 1], np.uint32))
+        >>> step = batch.step(np.zeros((2, 3)))
+        >>> batch.close()
     """
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
-        """Begins new episodes from seeds [N] (uint32); the observations [N, D]."""
+        """Starts new episodes.
+
+        Args:
+            seeds: [N], uint32.
+
+        Returns:
+            The first observations [N, obs_size].
+        """
         ...
 
     def restart(self, seeds: np.ndarray) -> None:
-        """Gives every episode up: the next step begins new ones, from these seeds."""
+        """Abandons all episodes: the next step starts new ones from these seeds [N]."""
         ...
 
     def step(self, actions: np.ndarray) -> HostStep:
-        """Takes actions [N, A] in [-1, 1]."""
+        """Takes one step in every environment.
+
+        Args:
+            actions: [N, action_size] in [-1, 1].
+        """
         ...
 
     def save(self) -> np.ndarray:
-        """All that the environments will do next depends on, as bytes [N, `state_size`].
+        """Returns the complete states as bytes [N, HostEnv.state_size].
 
-        The first byte is not 0; one that can't be saved any more, though it could at first, gives zeros.
+        The first byte of a state is not 0. If an environment can no longer be saved, its row is zeros.
         """
         ...
 
     def load(self, states: np.ndarray) -> None:
-        """Goes on where `save` was called."""
+        """Restores states that `save` returned."""
         ...
 
-    def frame(self, number: int) -> np.ndarray:
-        """A picture of one of them, [height, width, 3], uint8."""
+    def frame(self, index: int) -> np.ndarray:
+        """Draws one environment of the batch: [height, width, 3], uint8."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the environments and ends their processes."""
+        ...
 
 
 @runtime_checkable
 class HostEnv(Protocol):
-    """An environment that runs outside of JAX, in Python or C++; many are opened at once."""
+    """An environment that runs outside of JAX, in Python or C++. `open` starts a batch of them."""
 
     @property
     def spec(self) -> EnvSpec: ...
 
     @property
     def state_size(self) -> int:
-        """The bytes of `HostBatch.save`; 0 where the state can't be had, and episodes restart when a run goes on."""
+        """Bytes per environment of `HostBatch.save`; 0 if states can't be saved and resumed runs start new episodes."""
         ...
 
     @property
     def unsaved(self) -> str:
-        """Why the state can't be had; empty where it can."""
+        """The reason why states can't be saved; empty if they can."""
         ...
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
-        """A batch of `count`, in this process or spread over some `workers`; `draws`: its frames are wanted."""
+        """Opens a batch of environments.
+
+        Args:
+            count: The number of environments.
+            workers: Worker processes (or threads) that step them; 0 steps them in this process.
+            draws: Whether `HostBatch.frame` will be called.
+        """
         ...
 
 
 def check_env(env: Env) -> None:
-    """Raises a CoveyError where an environment does not return what its spec promises. Computes nothing."""
+    """Raises a CoveyError if an environment's shapes or types differ from its spec. Traces it, computes nothing."""
 
     def probe() -> tuple[Any, ...]:
         key = jax.random.key(0)
@@ -130,26 +206,29 @@ def check_env(env: Env) -> None:
         return state, obs, after, outcome
 
     state, obs, after, outcome = jax.eval_shape(probe)
+    name = type(env).__name__
+    size = env.spec.obs_size
+    parts = len(env.spec.rewards)
     require(
-        len(env.spec.rewards) == len(env.spec.reward_weights),
-        f"The environment {type(env).__name__} names {len(env.spec.rewards)} rewards and gives "
-        f"{len(env.spec.reward_weights)} weights.",
+        parts == len(env.spec.reward_weights),
+        f"The environment {name} has {parts} names in spec.rewards and {len(env.spec.reward_weights)} numbers in "
+        "spec.reward_weights.",
     )
-    size, name = env.spec.obs_size, type(env).__name__
     expected = [
         ("the observation of reset", obs, (size,), "float32"),
         ("the observation of step", outcome.obs, (size,), "float32"),
-        ("the reward", outcome.reward, (len(env.spec.rewards),) if env.spec.rewards else (), "float32"),
+        ("the reward", outcome.reward, (parts,) if parts else (), "float32"),
         ("terminated", outcome.terminated, (), "bool"),
     ]
     for what, found, shape, dtype in expected:
         require(
             found.shape == shape and found.dtype == dtype,
-            f"The environment {name} breaks its spec: {what} is {found.dtype}{list(found.shape)} and must be "
+            f"The environment {name} does not match its spec: {what} is {found.dtype}{list(found.shape)} and must be "
             f"{dtype}{list(shape)}.",
         )
     kinds = [jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after)]
     require(
         kinds[0] == kinds[1],
-        f"The environment {name} changes the shape or type of its state: {kinds[0]} on reset, {kinds[1]} on step.",
+        f"The environment {name} changes the shape or type of its state: {kinds[0]} after reset, {kinds[1]} after "
+        "step.",
     )

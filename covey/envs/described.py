@@ -1,4 +1,4 @@
-"""An environment that tells an agent more than it shows: its state descriptor, and the return so far."""
+"""A wrapper that appends the state descriptor and the return so far to the observation."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from covey.types import Array, EnvSpec, Key
 
 
 class DescribedState(NamedTuple):
-    """The state of the environment within, and the return of the episode so far."""
+    """The wrapped environment's state, and the return of the episode so far."""
 
     env: Any
     returns: Array
@@ -19,9 +19,18 @@ class DescribedState(NamedTuple):
 
 @dataclass(frozen=True)
 class Described:
-    """The environment with [observation, descriptor, return so far] in the place of its observation.
+    """Wraps an environment so that its observation is [observation, descriptor, return so far].
 
-    Both then lie in replay like any observation, the next one's too, and never across an episode's end.
+    Skill agents need the descriptor of both ends of a transition. As a part of the observation it is stored in replay
+    with it, also for the next observation, and is never mixed across the end of an episode.
+
+    Args:
+        env: The environment to wrap.
+
+    Example:
+        >>> env = Described(covey.envs.make("point-free"))
+        >>> env.spec.obs_size, env.spec.shown_size
+        (7, 4)
     """
 
     env: Env

@@ -1,1 +1,1 @@
-"""Networks, optimisers and statistics: what agents are built of."""
+"""Networks, critics, distributions, optimisers and running statistics: the parts that agents are built from."""

@@ -1,8 +1,8 @@
-"""An ensemble of critics Q_j(s, a): what TD3 and SAC have in common, with every option of it.
+"""An ensemble of critics Q_j(s, a), as TD3 and SAC use it, with all its options.
 
-The options are small and independent. Which critics make a target: all (their minimum or mean), or a random subset
-(REDQ). What a critic is: a number, or a histogram (HL-Gauss). How its torso is normalised: with dropout and layer
-normalisation it is DroQ's, with batch normalisation CrossQ's, which needs no target networks.
+The options are independent of each other. A target combines all critics (minimum or mean) or a random subset (REDQ). A
+critic gives a number, or a histogram (HL-Gauss). Its torso may have layer normalisation and dropout (DroQ), or batch
+normalisation (CrossQ), which needs no target networks.
 """
 
 import math
@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.errors import require
-from covey.nn.distributions import Histogram
-from covey.nn.networks import Networks, apply, apply_ensemble, init, init_ensemble
+from covey.errors import require, require_at_least
+from covey.nn.histogram import Histogram
+from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
+from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
@@ -26,50 +27,56 @@ LOW, HIGH = -10.0, 10.0
 
 @dataclass(frozen=True)
 class Critics:
-    """The critics of an agent."""
+    """Options of an ensemble of critics.
+
+    Example:
+        >>> SACConfig(critics=Critics(number=10, subset=2))  # REDQ
+    """
 
     number: int = 2
     """Critics in the ensemble."""
     combine: Literal["min", "mean"] = "min"
-    """What of their values makes the target."""
+    """How a target combines the critics' values."""
     subset: int = 0
-    """REDQ (arXiv 2101.05982): a target combines only so many critics, drawn at random each time, and the actor climbs
-    the mean of all; 0 means that a target combines all."""
+    """REDQ (arXiv 2101.05982): a target combines only this many critics, drawn at random for each batch, and the actor
+    maximises the mean of all critics; 0 combines all critics."""
     bins: int = 0
-    """Distributional critics, HL-Gauss (arXiv 2403.03950): bins of the histogram, such as 101; 0 means plain values."""
+    """Distributional critics, HL-Gauss (arXiv 2403.03950): bins of the histogram, such as 101; 0 for plain values."""
     low: float = LOW
-    """The least value that the histogram can hold."""
+    """Smallest value of the histogram."""
     high: float = HIGH
-    """The greatest value that the histogram can hold. SAC's values hold its entropy bonus too."""
+    """Largest value of the histogram. SAC's values include its entropy bonus."""
 
     def __post_init__(self) -> None:
-        require(self.number >= 1, f"--agent.critics.number must be at least 1, not {self.number}.")
-        require(self.subset >= 0, f"--agent.critics.subset must not be negative, not {self.subset}.")
+        require_at_least(self, 1, "number")
+        require_at_least(self, 0, "subset")
         require(
             self.subset <= self.number,
-            f"--agent.critics.subset {self.subset} can't be drawn from {self.number} critics. Raise "
-            f"--agent.critics.number (REDQ takes 2 of 10).",
+            f"`subset` {self.subset} can't be drawn from {self.number} critics. Raise `number` (REDQ draws 2 of 10).",
+            self,
         )
-        require(self.combine in ("min", "mean"), f"--agent.critics.combine must be min or mean, not {self.combine!r}.")
-        require(self.bins == 0 or self.bins >= 2, f"--agent.critics.bins must be 0 or at least 2, not {self.bins}.")
+        require(self.combine in ("min", "mean"), f"`combine` must be min or mean, not {self.combine!r}.", self)
+        require(self.bins == 0 or self.bins >= 2, f"`bins` must be 0 or at least 2, not {self.bins}.", self)
         require(
             -math.inf < self.low < self.high < math.inf,
-            f"--agent.critics.low must be less than --agent.critics.high, and both finite, not {self.low:g} and "
-            f"{self.high:g}.",
+            f"`low` must be less than `high`, and both finite, not {self.low:g} and {self.high:g}.",
+            self,
         )
         plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
-        require(not plain, "--agent.critics.low and high are limits of a histogram: give it bins, such as 101.")
-
-
-class CriticParams(NamedTuple):
-    """The shared encoder (empty without one) and the stacked critics."""
-
-    encoder: Params
-    ensemble: Params
+        require(
+            not plain, "`low` and `high` are limits of a histogram: give it bins, for example 101, with `bins`.", self
+        )
 
 
 class CriticState(NamedTuple):
-    """What learning changes. Without target networks `target` is ()."""
+    """The part of an agent's state that belongs to its critics.
+
+    Args:
+        online: Parameters that are trained.
+        target: Slowly moving copy of the parameters; () without target networks.
+        statistics: Batch statistics of the online critics; {} without batch normalisation.
+        optimiser: State of the optimiser.
+    """
 
     online: CriticParams
     target: CriticParams | tuple[()]
@@ -79,7 +86,13 @@ class CriticState(NamedTuple):
 
 @dataclass(frozen=True)
 class Ensemble:
-    """How critics are evaluated and learn."""
+    """Evaluates and trains the critics.
+
+    Args:
+        critics: Options of the ensemble.
+        networks: Networks of the agent.
+        optimiser: Optimiser of the critics and the shared encoder.
+    """
 
     critics: Critics
     networks: Networks
@@ -87,24 +100,29 @@ class Ensemble:
 
     @property
     def has_targets(self) -> bool:
-        """CrossQ (arXiv 1902.05605): with batch normalisation the online critics make their own targets."""
+        """False with batch normalisation (CrossQ, arXiv 1902.05605): the online critics make their own targets."""
         return self.networks.critic.norm != "batch"
 
     @property
     def encoder(self) -> nn.Module:
+        """The shared encoder; without one, a module that returns its input."""
         return self.networks.encoder_module()
 
     @property
     def module(self) -> nn.Module:
+        """The flax module of one critic."""
         return self.networks.critic_module(self.critics.bins)
 
     @property
     def histogram(self) -> Histogram:
+        """Converts between values and histograms, if the critics are distributional."""
         return Histogram(self.critics.low, self.critics.high, self.critics.bins)
 
     def init(self, spec: EnvSpec, key: Key) -> CriticState:
+        """Returns new critics, each drawn from its own key. The targets start as a copy."""
         key_encoder, key_ensemble = jax.random.split(key)
-        obs, action = jnp.zeros(spec.obs_size), jnp.zeros(spec.action_size)
+        obs = jnp.zeros(spec.obs_size)
+        action = jnp.zeros(spec.action_size)
         encoder = init(self.encoder, key_encoder, obs)
         features = apply(self.encoder, encoder, obs)
         ensemble, statistics = init_ensemble(self.module, self.critics.number, key_ensemble, features, action)
@@ -112,15 +130,28 @@ class Ensemble:
         return CriticState(online, online if self.has_targets else (), statistics, self.optimiser.init(online))
 
     def features(self, params: CriticParams, obs: Array) -> Array:
-        """What the actor and the critics see of an observation."""
+        """Returns the output of the shared encoder; without one, the observation itself."""
         return apply(self.encoder, params.encoder, obs)
 
     def values(self, params: CriticParams, statistics: Params, obs: Array, action: Array, key: Key) -> Array:
-        """Q_j(s, a) of every critic, [number, ...]."""
+        """Returns Q_j(s, a) of every critic, [number, ...]. The key is for dropout."""
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
-    def climbed(self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False) -> Array:
-        """What the actor climbs: the critics' minimum or the first; with `combine mean` or a subset, the mean."""
+    def actor_objective(
+        self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False
+    ) -> Array:
+        """Returns the Q-value that the actor maximises.
+
+        It is the minimum over critics (SAC), critic 0 with `first` (TD3), or the mean of all critics if
+        `combine="mean"` or a target combines a subset (REDQ).
+
+        Args:
+            state: The critics.
+            features: Features of the observations, from `features`.
+            action: Actions, through which the gradient reaches the actor.
+            key: Key of dropout.
+            first: Evaluate critic 0 alone.
+        """
         mean = self.critics.combine == "mean" or self.critics.subset > 0
         ensemble, statistics = state.online.ensemble, state.statistics
         if first and not mean:
@@ -129,8 +160,9 @@ class Ensemble:
         return jnp.mean(values, axis=0) if mean else jnp.min(values, axis=0)
 
     def target(self, state: CriticState, data: Transition, next_action: Array, key: Key) -> Array:
-        """y = r + discount min_j Qbar_j(s', a'), the minimum over all target critics or a random subset."""
-        params, (key_subset, key_dropout) = state.target, jax.random.split(key)
+        """Returns y = r + discount min_j Qbar_j(s', a'), over all target critics or a random subset of them."""
+        key_subset, key_dropout = jax.random.split(key)
+        params = state.target
         assert isinstance(params, CriticParams)
         if self.critics.subset:
             chosen = self._chosen(key_subset)
@@ -147,7 +179,19 @@ class Ensemble:
         key: Key,
         target: Array | None = None,
     ) -> tuple[CriticState, Metrics]:
-        """One gradient step towards the target, which is computed here unless it is given."""
+        """Makes one gradient step towards the target.
+
+        Args:
+            state: The critics.
+            data: Transitions [B, ...].
+            next_action: Actions at the next observations.
+            learning_rate: Step size.
+            key: Key of dropout and of the subset.
+            target: Targets [B]; None computes them here.
+
+        Returns:
+            The critics after the step, and metrics. The target networks do not move: call `update_targets`.
+        """
         key_target, key_dropout = jax.random.split(key)
         if target is None and self.has_targets:
             target = self.target(state, data, next_action, key_target)
@@ -176,14 +220,14 @@ class Ensemble:
             metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)
         return state._replace(online=online, statistics=statistics, optimiser=optimiser), metrics
 
-    def follow(self, state: CriticState, tau: Scalar) -> CriticState:
-        """The target networks moved towards the critics."""
+    def update_targets(self, state: CriticState, tau: Scalar) -> CriticState:
+        """Moves the target networks a share `tau` towards the online critics, if there are any."""
         return state._replace(target=polyak(state.target, state.online, tau)) if self.has_targets else state
 
     def _jointly(
         self, params: CriticParams, statistics: Params, features: Array, actions: Array, key: Key
     ) -> tuple[Array, Array, Params]:
-        """Outputs of (s, a) and values of (s', a') from one pass, so that both are normalised by the same batch."""
+        """Returns outputs at (s, a) and values at (s', a') from one pass: CrossQ normalises both by one joint batch."""
         inputs = (jnp.concatenate(features), jnp.concatenate(actions))
         both, statistics = apply_ensemble(self.module, params.ensemble, statistics, key, *inputs, learning=True)
         outputs, next_outputs = jnp.split(both, 2, axis=1)
@@ -194,21 +238,24 @@ class Ensemble:
         return apply_ensemble(self.module, ensemble, statistics, dropout, features, action)
 
     def _chosen(self, key: Key) -> Array:
-        """The numbers of a random subset of the critics."""
+        """Draws the indices of a random subset of the critics."""
         return jax.random.permutation(key, self.critics.number)[: self.critics.subset]
 
     def _combine(self, values: Array) -> Array:
         return jnp.mean(values, axis=0) if self.critics.combine == "mean" else jnp.min(values, axis=0)
 
     def _mean(self, outputs: Array) -> Array:
-        """Values from what the networks give."""
+        """Converts the outputs of the networks to values."""
         return self.histogram.value(outputs) if self.critics.bins else outputs
 
     def _error(self, outputs: Array, target: Array) -> Array:
-        """The loss of each critic and transition: squared error, or cross-entropy to the target's histogram."""
+        """Returns the loss of each critic and transition: squared error, or cross-entropy to the target's histogram."""
         return self.histogram.cross_entropy(outputs, target) if self.critics.bins else (outputs - target[None]) ** 2
 
 
 def _rows(valid: Array) -> Array:
-    """The numbers of a batch's rows, with a valid one in the place of those that are not: no statistic may see them."""
+    """Returns the row indices of a batch, with a valid row in place of each invalid one.
+
+    Batch statistics must not include invalid rows, and the shape of a batch is fixed.
+    """
     return jnp.where(valid > 0, jnp.arange(valid.shape[0]), jnp.argmax(valid))

@@ -1,4 +1,4 @@
-"""Mixtures of normal distributions, and the network that gives one."""
+"""Mixtures of normal distributions, and a network that outputs one."""
 
 from typing import NamedTuple
 
@@ -6,29 +6,35 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from covey.nn.layers import dense
+from covey.nn.precision import dense
 from covey.types import Array, Key
 
 
 class Mixture(NamedTuple):
-    """M normal distributions with diagonal covariance: logits [..., M], mean and std [..., M, D]."""
+    """A mixture of M normal distributions with diagonal covariance.
+
+    Args:
+        logits: Logits of the components, [..., M].
+        mean: Means, [..., M, D].
+        std: Standard deviations, [..., M, D].
+    """
 
     logits: Array
     mean: Array
     std: Array
 
     def log_prob(self, x: Array) -> Array:
-        """log sum_m w_m N(x; mean_m, std_m) of x [..., D]."""
+        """Returns log sum_m w_m N(x; mean_m, std_m) of x [..., D]."""
         z = (x[..., None, :] - self.mean) / self.std
         each = -jnp.sum(0.5 * z**2 + jnp.log(self.std) + 0.5 * jnp.log(2.0 * jnp.pi), axis=-1)
         return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + each, axis=-1)
 
     def expected(self) -> Array:
-        """The mean of the mixture, [..., D]."""
+        """Returns the mean of the mixture, [..., D]."""
         return jnp.sum(jax.nn.softmax(self.logits)[..., None] * self.mean, axis=-2)
 
     def sample(self, key: Key) -> Array:
-        """A draw, [..., D]."""
+        """Draws a value, [..., D]."""
         key_component, key_noise = jax.random.split(key)
         component = jax.random.categorical(key_component, self.logits)[..., None, None]
         mean, std = (jnp.take_along_axis(x, component, axis=-2)[..., 0, :] for x in (self.mean, self.std))
@@ -36,7 +42,15 @@ class Mixture(NamedTuple):
 
 
 class MixtureNetwork(nn.Module):
-    """x -> torso -> a mixture over `size` dimensions. With `std` 0 the deviations are learnt, between `limits`."""
+    """x -> torso -> mixture.
+
+    Args:
+        torso: The torso.
+        size: Dimensions of the mixture.
+        components: Number of normal distributions.
+        std: Fixed standard deviation; 0 learns the deviations.
+        limits: Limits of learnt deviations.
+    """
 
     torso: nn.Module
     size: int

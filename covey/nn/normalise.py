@@ -1,21 +1,28 @@
-"""Running mean and variance of a stream of vectors, and how agents use them."""
+"""Running mean and variance of a stream of vectors, and normalisation with them."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.types import Array, Scalar, Step
 
 CLIP = 10.0
 MOST_ROWS = 2.0**23
-"""Beyond so many rows, the oldest fade: a float32 could not count them one by one."""
+"""Beyond this many rows, old rows are forgotten gradually: a float32 can't count further one by one."""
 EPSILON = 1e-6
 
 
 class RunningStats(NamedTuple):
-    """What is known of a stream: how many rows, their mean, and the sum of squared deviations from it."""
+    """Running statistics of a stream of vectors.
+
+    Args:
+        rows: Number of rows, [].
+        mean: Their mean, [size].
+        squares: Sum of squared deviations from the mean, [size].
+    """
 
     rows: Array
     mean: Array
@@ -23,14 +30,23 @@ class RunningStats(NamedTuple):
 
 
 def init_stats(size: int) -> RunningStats:
+    """Returns the statistics of an empty stream of vectors [size]."""
     return RunningStats(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
 
 
 def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStats:
-    """The statistics with rows [..., size] added, each counted `weight` times (0 or 1).
+    """Adds rows to running statistics.
 
-    Chan's formula for joining two samples: exact for any split of the stream up to MOST_ROWS, stable in float32. A row
-    of weight 0 may hold anything, NaN included.
+    It uses Chan's formula for joining two samples, which is stable in float32 and, up to MOST_ROWS, gives the same
+    result for any split of the stream.
+
+    Args:
+        stats: The statistics so far.
+        rows: New rows [..., size].
+        weight: 1 for rows that count, 0 for those that do not, [...]. The latter may hold anything, NaN included.
+
+    Returns:
+        The statistics with the rows added.
     """
     rows = rows.reshape(-1, rows.shape[-1])
     weight = weight.reshape(-1, 1).astype(rows.dtype)
@@ -50,66 +66,88 @@ def update_stats(stats: RunningStats, rows: Array, weight: Array) -> RunningStat
 
 
 def deviation(stats: RunningStats) -> Array:
-    """The standard deviation; 1 before there are two rows."""
+    """Returns the standard deviation; 1 before there are two rows."""
     return jnp.sqrt(jnp.where(stats.rows > 1, stats.squares / jnp.maximum(stats.rows, 1.0), 1.0) + EPSILON)
 
 
 def normalise(stats: RunningStats, x: Array) -> Array:
-    """x with mean 0 and deviation 1 under the statistics, clipped at +-10; unchanged before there are two rows."""
+    """Scales x to mean 0 and deviation 1, clipped to +-10. Before there are two rows, x is not scaled."""
     shape = (1,) * (x.ndim - 1) + stats.mean.shape
     return jnp.clip((x - stats.mean.reshape(shape)) / deviation(stats).reshape(shape), -CLIP, CLIP)
 
 
-class Seen(NamedTuple):
-    """What an agent knows of its stream of data: a part of its state, so it is saved and copied with the policy."""
+class Statistics(NamedTuple):
+    """Running statistics of an agent's data. They are part of its state, so they are saved and copied with its policy.
+
+    Args:
+        observations: Statistics of observations.
+        returns: Statistics of discounted returns.
+        running: Discounted return so far of the current episode in the first environment.
+    """
 
     observations: RunningStats
     returns: RunningStats
     running: Array
-    """The discounted return of the episode under way in the first environment."""
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """Running normalisation of what an agent learns from. The replay keeps the raw numbers."""
+    """Running normalisation of observations and rewards. The replay stores them unnormalised."""
 
     observations: bool = False
-    """Observations with mean 0 and deviation 1, clipped at 10, in acting and learning alike."""
+    """Scale observations to mean 0 and deviation 1, clipped to +-10, for acting and learning."""
     rewards: bool = False
-    """Rewards over the running standard deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return."""
 
-    def init(self, obs_size: int) -> Seen:
-        return Seen(init_stats(obs_size), init_stats(1), jnp.zeros(()))
+    def init(self, obs_size: int) -> Statistics:
+        """Returns the statistics before any data."""
+        return Statistics(init_stats(obs_size), init_stats(1), jnp.zeros(()))
 
-    def observe(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
-        """Fresh data [T, N]. Every record holds an observation of its own, so each is counted once, final ones too."""
+    def observe(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
+        """Adds fresh data [T, N]. Each observation is counted once, final ones included: invalid steps hold them."""
         if self.observations:
             everything = jnp.ones(rollout.reward.shape)
-            seen = seen._replace(observations=update_stats(seen.observations, rollout.obs, everything))
+            statistics = statistics._replace(
+                observations=update_stats(statistics.observations, rollout.obs, everything)
+            )
         if self.rewards:
-            seen = self._follow_return(seen, rollout, discount)
-        return seen
+            statistics = self._track_return(statistics, rollout, discount)
+        return statistics
 
-    def _follow_return(self, seen: Seen, rollout: Step, discount: Scalar) -> Seen:
-        """G <- gamma G + r, from 0 in each episode. The first environment stands for all of them."""
+    def _track_return(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
+        """Updates G <- gamma G + r, from 0 in each episode. The first environment represents all of them."""
 
-        def follow(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        def track(running: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
             reward, valid = row
             running = jnp.where(valid > 0, discount * running + reward, 0.0)
             return running, running
 
         rows = (rollout.reward[:, 0], rollout.valid[:, 0])
-        running, returns = jax.lax.scan(follow, seen.running, rows)
-        return seen._replace(returns=update_stats(seen.returns, returns[:, None], rows[1]), running=running)
+        running, returns = jax.lax.scan(track, statistics.running, rows)
+        return statistics._replace(returns=update_stats(statistics.returns, returns[:, None], rows[1]), running=running)
 
-    def obs(self, seen: Seen, obs: Array) -> Array:
-        return normalise(seen.observations, obs) if self.observations else obs
+    def obs(self, statistics: Statistics, obs: Array) -> Array:
+        """Returns observations as the networks receive them."""
+        return normalise(statistics.observations, obs) if self.observations else obs
 
-    def batch(self, seen: Seen, batch: Step, reward_scale: Scalar) -> Step:
-        """A batch from replay as the losses want it."""
-        scale = reward_scale / deviation(seen.returns)[0] if self.rewards else reward_scale
+    def batch(self, statistics: Statistics, batch: Step, reward_scale: Scalar) -> Step:
+        """Returns a batch from replay with normalised observations and scaled rewards."""
+        scale = reward_scale / deviation(statistics.returns)[0] if self.rewards else reward_scale
         extras = batch.extras
-        if "rewards" in extras:  # the parts of the reward, where it has several
+        if "rewards" in extras:  # the components of the reward, if it has several
             extras = extras | {"rewards": scale * extras["rewards"]}
-        obs, next_obs = self.obs(seen, batch.obs), self.obs(seen, batch.next_obs)
+        obs = self.obs(statistics, batch.obs)
+        next_obs = self.obs(statistics, batch.next_obs)
         return batch._replace(obs=obs, next_obs=next_obs, reward=scale * batch.reward, extras=extras)
+
+
+def forget_episode(state: Any) -> Any:
+    """Returns an agent's state with the running return set to 0, for a copy that acts in other environments."""
+
+    def is_statistics(part: Any) -> bool:
+        return isinstance(part, Statistics)
+
+    def forget(part: Any) -> Any:
+        return part._replace(running=np.zeros_like(part.running)) if is_statistics(part) else part
+
+    return jax.tree.map(forget, state, is_leaf=is_statistics)

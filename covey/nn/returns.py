@@ -1,4 +1,4 @@
-"""From windows of steps to targets."""
+"""Targets from windows of steps: n-step returns, and the compare-through target of TAAC."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,16 @@ from covey.types import Array, Scalar, Step
 
 
 class Transition(NamedTuple):
-    """From `obs` to `next_obs` in one or more steps: [B, ...]. `discount` is 0 where the task ended on the way."""
+    """Transitions over one or more steps, [B, ...].
+
+    Args:
+        obs: First observation.
+        action: First action.
+        reward: Discounted sum of the rewards.
+        discount: Factor of the value at `next_obs`; 0 if the task ended on the way.
+        next_obs: Observation after the last step.
+        valid: 0 if there is no transition: the entry must not enter any loss.
+    """
 
     obs: Array
     action: Array
@@ -19,10 +28,18 @@ class Transition(NamedTuple):
 
 
 def n_step(batch: Step, discount: Scalar) -> Transition:
-    """Each window [B, T] as one transition: the discounted reward up to the window's end or the episode's.
+    """Converts windows of steps to n-step transitions.
 
-    A termination sets the discount to 0. A time limit inside the window shortens it: the bootstrap is then from
-    the true final observation, with the discount of the steps that were made.
+    The reward of a transition is the discounted sum up to the end of the window or of the episode. A termination sets
+    the discount to 0. A time limit shortens the window: the target then bootstraps from the final observation of the
+    episode, with the discount of the steps that were made.
+
+    Args:
+        batch: Windows [B, T].
+        discount: Discount of one step.
+
+    Returns:
+        Transitions [B].
     """
     window = batch.reward.shape[1]
     if window == 1:
@@ -41,13 +58,26 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
 
 
 def mean_valid(x: Array, valid: Array) -> Array:
-    """The mean over the last axis where `valid` is 1; what stands elsewhere does not matter."""
+    """Returns the mean over the last axis where `valid` is 1. Other entries may hold anything, NaN included."""
     return jnp.sum(jnp.where(valid > 0, x, 0.0), axis=-1) / jnp.maximum(jnp.sum(valid, axis=-1), 1.0)
 
 
 def compare_through(reward: Array, discount: Array, keep: Array, instead: Array) -> Array:
-    """y_t = r_t + discount_t acc_{t+1}, [B, T - 1, ...], acc_t = keep_t y_t + instead_t; the last acc is `instead`."""
-    acc, targets = instead[:, -1], []
+    """Computes the compare-through targets of TAAC, backwards in time.
+
+    y_t = r_t + discount_t acc_{t+1}, where acc_t = keep_t y_t + instead_t, and the last acc is `instead`.
+
+    Args:
+        reward: Rewards [B, T, ...].
+        discount: Discounts [B, T, ...], 0 at a termination.
+        keep: Weight of the longer return at each step.
+        instead: The bootstrap added at each step.
+
+    Returns:
+        Targets [B, T - 1, ...].
+    """
+    acc = instead[:, -1]
+    targets = []
     for t in reversed(range(reward.shape[1] - 1)):
         y = reward[:, t] + discount[:, t] * acc
         acc = keep[:, t] * y + instead[:, t]

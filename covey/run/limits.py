@@ -1,28 +1,29 @@
-"""The largest numbers that make sense, and whether the memory can hold what they ask for. Nothing is compiled.
+"""Limits of numbers, and whether memory suffices. Both are checked before a run starts, and nothing is compiled.
 
-Both are checked before a run starts: beyond them, a program would never end, or the system would end it.
+Beyond these limits a program would never end, or the system would kill it.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from covey.envs.base import HostEnv
 from covey.errors import CoveyError, require
-from covey.run.memory import free_memory
-from covey.training.schedule import initial
-from covey.training.spread import Axis
+from covey.hyper.schedule import initial_hyper
+from covey.training.sharding import Axis
 from covey.training.trainer import Trainer
 
 LARGEST = 2**31 - 1
-"""Of whole numbers in compiled programs."""
+"""The largest whole number in compiled programs."""
 MOST = {
     "steps": LARGEST,
-    "seeds": 100_000,
+    "members": 100_000,
     "envs": 1_000_000,
     "warmup": LARGEST,
     "updates_per_step": 10_000,
@@ -34,7 +35,7 @@ MOST = {
     "devices": 1_024,
     "islands": 1_024,
 }
-"""Options of a run. The members of a population are its `seeds`."""
+"""Largest values of the options of a run."""
 MOST_OF_AGENT = {
     "batch_size": 2**24,
     "policy_delay": 100,
@@ -49,48 +50,62 @@ MOST_OF_AGENT = {
     "components": 1_000,
     "samples": 100_000,
 }
-"""Options of an agent, by the names of their fields at any depth; of others, the largest is LARGEST."""
-MOST_LAYERS, MOST_GENERATIONS, MOST_VIDEO, MOST_PLANS = 100, 100_000, 100_000, 10_000
-"""Layers of a network, generations of a run, steps of a video or a plan, and plans at once."""
+"""Largest values of an agent's options, by the name of the field at any depth; for all others LARGEST."""
+MOST_LAYERS = 100
+MOST_GENERATIONS = 100_000
+MOST_VIDEO = 100_000
+"""Steps of a video or a plan."""
+MOST_PLANS = 10_000
 HOST_BYTES = 2**20
-"""What an environment on the host takes, about. MuJoCo's take more."""
+"""Approximate memory of a host environment. MuJoCo's need more."""
 SHARE = 0.5
-"""What of an update's intermediate results is in memory at once, about: 0.35 to 0.7 by XLA's own account."""
+"""Approximate share of an update's intermediate results that is in memory at once: XLA reports 0.35 to 0.7."""
 
 
-def at_most(flag: str, value: float, most: float) -> None:
+def at_most(name: str, value: float, most: float) -> None:
     """Raises a CoveyError for a value above a limit."""
-    require(value <= most, f"{flag} must be at most {most:,}, not {value}.")
+    require(value <= most, f"`{name}` must be at most {most:,}, not {value}.")
 
 
 def check_numbers(config: Any) -> None:
-    """Raises a CoveyError for numbers of a RunConfig that no run can have."""
+    """Raises a CoveyError for numbers of a RunConfig that are too large for any run."""
     for name, most in MOST.items():
-        flag = "members" if name == "seeds" and config.pbt else name.replace("_", "-")
-        at_most(f"--{flag}", getattr(config, name), most)
-    for flag, name, value in _numbers(config.agent, "--agent"):
-        at_most(flag, value, MOST_OF_AGENT.get(name, LARGEST))
+        at_most(name, getattr(config, name), most)
+    for path, name, value in _numbers(config.agent, "agent"):
+        at_most(path, value, MOST_OF_AGENT.get(name, LARGEST))
     if config.pbt is not None:
-        at_most("--pbt.interval", config.pbt.interval, LARGEST)
+        at_most("pbt.interval", config.pbt.interval, LARGEST)
 
 
 def _numbers(options: Any, path: str) -> list[tuple[str, str, int]]:
-    """The whole numbers in a dataclass at any depth: flag, name of the field, value."""
+    """Lists the whole numbers in a dataclass at any depth: path, name of the field, value."""
     found = []
     for each in dataclasses.fields(options):
-        value, flag = getattr(options, each.name), f"{path}.{each.name.replace('_', '-')}"
+        value = getattr(options, each.name)
+        where = f"{path}.{each.name}"
         if dataclasses.is_dataclass(value):
-            found += _numbers(value, flag)
+            found += _numbers(value, where)
         elif isinstance(value, tuple):
-            require(len(value) <= MOST_LAYERS, f"{flag} has {len(value)} entries; {MOST_LAYERS} are the most.")
-            found += [(flag, each.name, x) for x in value if isinstance(x, int)]
+            require(len(value) <= MOST_LAYERS, f"`{where}` has {len(value)} entries; the most is {MOST_LAYERS}.")
+            found += [(where, each.name, x) for x in value if isinstance(x, int)]
         elif isinstance(value, int):
-            found.append((flag, each.name, value))
+            found.append((where, each.name, value))
     return found
 
 
+def check_training(config: Any, trainer: Trainer, members: int, devices: int, axis: Axis) -> None:
+    """Raises a CoveyError if memory, or the numbers that index it, do not suffice for training."""
+    check_memory(training_needs(config, trainer, members, devices, axis))
+    records = trainer.replay.rows * trainer.replay.streams * (members // devices if axis == "map" else 1)
+    require(
+        records <= LARGEST,
+        f"The replay of {members // devices} members would have {records:,} records; at most {LARGEST:,} are allowed. "
+        "Lower `capacity`, or train fewer `members` at once.",
+    )
+
+
 class Need(NamedTuple):
-    """What takes memory, how many bytes, and which option makes it less."""
+    """One use of memory: what for, how many bytes, and which option reduces it."""
 
     what: str
     size: float
@@ -98,7 +113,7 @@ class Need(NamedTuple):
 
 
 def check_memory(needs: list[Need]) -> None:
-    """Raises a CoveyError where the needs are more than there is, which names the largest of them."""
+    """Raises a CoveyError if the needs exceed the free memory; it names the largest."""
     free, total = free_memory(), sum(need.size for need in needs)
     largest = max(needs, key=lambda need: need.size)
     require(
@@ -113,7 +128,7 @@ def _gib(size: float) -> str:
 
 
 def training_needs(config: Any, trainer: Trainer, members: int, devices: int, axis: Axis) -> list[Need]:
-    """What the training of this process's members takes, on a CPU; on accelerators, what each of them has to hold."""
+    """Estimates the memory for training this process's members: in all on a CPU, per device on accelerators."""
     if jax.local_devices()[0].platform != "cpu":
         members, devices = members // devices, 1
     at_once = members if axis == "vmap" else devices
@@ -122,36 +137,36 @@ def training_needs(config: Any, trainer: Trainer, members: int, devices: int, ax
     rows = plan.batch_size * plan.window
     batch = plan.batch_size * (plan.window + 1) * replay.width
     draws = trainer.iterations * trainer.updates * (plan.batch_size + 2)
-    flags = {name: flag for flag, name, _ in _numbers(config.agent, "--agent")}
-    batch_flag = flags.get("batch_size", "the batch size")
+    paths = {name: path for path, name, _ in _numbers(config.agent, "agent")}
+    batch_size = f"`{paths['batch_size']}`" if "batch_size" in paths else "the batch size"
     return [
         Need(
             "the replay",
             4 * members * replay.rows * replay.streams * replay.width,
-            "Lower --capacity, or train fewer --seeds at once.",
+            "Lower `capacity`, or train fewer `members` at once.",
         ),
         Need(
             "weights and the optimisers' moments",
             sum(leaf.size * leaf.dtype.itemsize for leaf in agent) * members,
-            "Use smaller or fewer networks, or train fewer --seeds at once.",
+            "Use smaller or fewer networks, or train fewer `members` at once.",
         ),
         Need(
             f"the {plan.batch_size:,} transitions of an update",
             4 * at_once * (SHARE * units * rows + batch),
-            f"Lower {batch_flag}.",
+            f"Lower {batch_size}.",
         ),
         Need(
             f"the random numbers of {trainer.iterations * trainer.updates:,} updates",
             4 * at_once * draws,
-            f"Lower --updates-per-step or {batch_flag}.",
+            f"Lower `updates_per_step` or {batch_size}.",
         ),
-        environments_need(trainer.env, members * trainer.envs, "Lower --envs."),
-        environments_need(trainer.env, at_once * config.episodes, "Lower --episodes.", "evaluation "),
+        environments_need(trainer.env, members * trainer.envs, "Lower `envs`."),
+        environments_need(trainer.env, at_once * config.episodes, "Lower `episodes`.", "evaluation "),
     ]
 
 
 def environments_need(env: Any, count: int, remedy: str, kind: str = "") -> Need:
-    """What a number of environments take at once: their states before and after a step, and what is shown of them."""
+    """Estimates the memory of environments: their states before and after a step, and their observations."""
     if isinstance(env, HostEnv):
         return Need(f"{count:,} {kind}environments", float(count * HOST_BYTES), remedy)
     return Need(f"{count:,} {kind}environments", float(2 * count * _state_bytes(env)), remedy)
@@ -165,19 +180,64 @@ def _state_bytes(env: Any) -> int:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Says in words that the memory did not reach, where the estimate was too low."""
+    """Turns an out-of-memory error of XLA into a CoveyError: the estimate was too low."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise CoveyError(
-            f"There was not enough memory: {str(error).splitlines()[0]} Lower the batch size, --envs, --episodes or "
-            "--capacity, or train fewer --seeds at once."
+            f"There was not enough memory: {str(error).splitlines()[0]} Lower the batch size, `envs`, `episodes` or "
+            "`capacity`, or train fewer `members` at once."
         ) from error
 
 
 def _agent_state(trainer: Trainer) -> list[Any]:
-    """The shapes of an agent's state."""
+    """Returns the shapes of an agent's state."""
     init = trainer.agent.init
-    return jax.tree.leaves(jax.eval_shape(lambda: init(initial(trainer.schedules), jax.random.key(0))))
+    return jax.tree.leaves(jax.eval_shape(lambda: init(initial_hyper(trainer.schedules), jax.random.key(0))))
+
+
+def free_memory() -> float:
+    """Returns the free memory in bytes: of the first device, or on a CPU of the machine, container and process."""
+    stats = jax.local_devices()[0].memory_stats()
+    on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
+    return on_device or min(_machine(), _container(), _process())
+
+
+def _machine() -> float:
+    """Bytes that Linux can allocate without swapping."""
+    lines = _text("/proc/meminfo").splitlines()
+    return next((int(x.split()[1]) * 1024.0 for x in lines if x.startswith("MemAvailable:")), math.inf)
+
+
+def _container() -> float:
+    """Bytes that the control group (a container) has left. Cached files don't count."""
+    group = next((x[3:] for x in _text("/proc/self/cgroup").splitlines() if x.startswith("0::")), "/")
+    for folder in (f"/sys/fs/cgroup{group}", "/sys/fs/cgroup"):
+        limit, used = _text(f"{folder}/memory.max").strip(), _text(f"{folder}/memory.current").strip()
+        if limit.isdigit() and used.isdigit():
+            stats = (x.split() for x in _text(f"{folder}/memory.stat").splitlines())
+            cached = next((int(x[1]) for x in stats if x[0] == "inactive_file"), 0)
+            return float(int(limit) - int(used) + cached)
+    return math.inf
+
+
+def _process() -> float:
+    """Bytes of address space that `ulimit -v` leaves."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = _text("/proc/self/statm").split()
+    if limit == resource.RLIM_INFINITY or not pages:
+        return math.inf
+    return float(limit - int(pages[0]) * resource.getpagesize())
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

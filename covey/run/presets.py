@@ -1,11 +1,154 @@
-"""Presets: options that suit an algorithm on an environment. They are its defaults there; a given option wins."""
+"""Presets: options that suit an agent on an environment. They are its defaults there; a given option wins.
 
-from typing import Any
+Those for Gymnasium's tasks are published configurations, not tuned here. If covey lacks something that a publication
+used (correlated noise, state-dependent exploration, updates in bursts), `source` says so. Those that were made with
+PyTorch start with PyTorch's initial weights.
+"""
+
+from typing import Any, NamedTuple
 
 from covey.run.config import RunConfig, default_config
-from covey.run.published import PUBLISHED
 
-# Small and quick: enough for the built-in tasks. Layer normalisation of the critic steadies the harder ones.
+
+class Published(NamedTuple):
+    """Options in the form that `covey.train` takes, and their source."""
+
+    source: str
+    options: dict[str, Any]
+
+
+_PYTORCH = {"weights": "uniform"}
+
+
+def _networks(*hidden: int) -> dict[str, Any]:
+    return {"actor": {"hidden": list(hidden)}, "critic": {"hidden": list(hidden)}, **_PYTORCH}
+
+
+def _rates(value: float | str) -> dict[str, Any]:
+    return dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), value)
+
+
+def _td3_rates(value: float) -> dict[str, Any]:
+    return {"actor_lr": value, "critic_lr": value}
+
+
+_LOCOMOTION = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5")
+_WIDE = _networks(400, 300)
+_LONG = {"steps": 1_000_000, "agent": {"networks": _PYTORCH}}
+
+_TD3_AUTHORS = "the TD3 authors' code, github.com/sfujim/TD3 (v2 tasks)"
+_ZOO = "RL-Zoo, github.com/DLR-RM/rl-baselines3-zoo"
+_ALF = "ALF's TAAC, arXiv 2104.06521 and github.com/hnyu/taac"
+
+_TD3_TASKS = {
+    **{name: Published(_TD3_AUTHORS, _LONG | {"warmup": 25_000}) for name in _LOCOMOTION},
+    "InvertedDoublePendulum-v5": Published(_TD3_AUTHORS, _LONG | {"warmup": 25_000}),
+    "Pendulum-v1": Published(
+        f"{_ZOO} (v0)",
+        {"steps": 100_000, "agent": {"batch_size": 100, "networks": _WIDE}, "hyper": _td3_rates(1e-3)},
+    ),
+    "MountainCarContinuous-v0": Published(
+        f"{_ZOO}; there with Ornstein-Uhlenbeck noise, without which it may not learn",
+        {
+            "steps": 300_000,
+            "agent": {"batch_size": 100, "networks": _WIDE},
+            "hyper": _td3_rates(1e-3) | {"exploration_noise": 0.5},
+        },
+    ),
+    "LunarLanderContinuous-v3": Published(
+        f"{_ZOO} (v2); there with Ornstein-Uhlenbeck noise",
+        {"steps": 300_000, "agent": {"networks": _WIDE}, "hyper": _td3_rates(1e-3)},
+    ),
+    "BipedalWalker-v3": Published(
+        f"{_ZOO} (v2); there with 1,000 updates every 1,000 steps",
+        {
+            "steps": 2_000_000,
+            "warmup": 10_000,
+            "agent": {"batch_size": 100, "networks": _WIDE},
+            "hyper": _td3_rates(1e-3),
+        },
+    ),
+}
+_SAC_TASKS = {
+    **{name: Published(f"{_ZOO} (v3)", _LONG | {"warmup": 10_000}) for name in _LOCOMOTION},
+    "InvertedDoublePendulum-v5": Published(f"{_ZOO}, its defaults for MuJoCo tasks", _LONG | {"warmup": 10_000}),
+    "Pendulum-v1": Published(
+        _ZOO, {"steps": 20_000, "warmup": 100, "agent": {"networks": _PYTORCH}, "hyper": _rates(1e-3)}
+    ),
+    "MountainCarContinuous-v0": Published(
+        f"{_ZOO}; there with state-dependent exploration, without which it may not learn",
+        {
+            "steps": 50_000,
+            "capacity": 50_000,
+            "agent": {"batch_size": 512, "networks": _networks(64, 64), "fixed_temperature": True},
+            "hyper": _rates(3e-4) | {"temperature": 0.1, "discount": 0.9999, "tau": 0.01},
+        },
+    ),
+    "LunarLanderContinuous-v3": Published(
+        f"{_ZOO} (v2)",
+        {
+            "steps": 500_000,
+            "warmup": 10_000,
+            "agent": {"networks": _WIDE},
+            "hyper": _rates("linear:0.00073:0.0") | {"tau": 0.01},
+        },
+    ),
+    "BipedalWalker-v3": Published(
+        f"{_ZOO}; there with state-dependent exploration and 64 updates every 64 steps",
+        {
+            "steps": 500_000,
+            "warmup": 10_000,
+            "capacity": 300_000,
+            "agent": {"networks": _WIDE},
+            "hyper": _rates(7.3e-4) | {"discount": 0.98, "tau": 0.02},
+        },
+    ),
+}
+_SIMPLE = {
+    "steps": 100_000,
+    "warmup": 10_000,
+    "agent": {"batch_size": 256, "normalise": {"rewards": True}},
+    "hyper": _rates(1e-4),
+}
+_TAAC_TASKS = {
+    **{
+        name: Published(
+            f"{_ALF} (v2)",
+            {
+                "steps": 3_000_000,
+                "warmup": 50_000,
+                "agent": {"batch_size": 256, "advantage_clip": [0.0, float("inf")]},
+                "hyper": {"action_probability": 0.184},
+            },
+        )
+        for name in _LOCOMOTION
+    },
+    "InvertedDoublePendulum-v5": Published(f"{_ALF} (v2)", _SIMPLE),
+    "Pendulum-v1": Published(f"{_ALF}, its values for simple control", _SIMPLE),
+    "MountainCarContinuous-v0": Published(_ALF, _SIMPLE),
+    "LunarLanderContinuous-v3": Published(f"{_ALF} (v2)", _SIMPLE),
+    "BipedalWalker-v3": Published(
+        f"{_ALF} (v2)",
+        {
+            "steps": 5_000_000,
+            "envs": 32,
+            "warmup": 20_000,
+            "capacity": 3_200_000,
+            "updates_per_step": 1 / 160,
+            "agent": {"batch_size": 4096, "window": 6, "normalise": {"rewards": True}},
+            "hyper": _rates(5e-4),
+        },
+    ),
+}
+
+PUBLISHED: dict[tuple[str, str], Published] = {
+    (algorithm, f"gymnasium:{name}"): preset
+    for algorithm, presets in (("td3", _TD3_TASKS), ("sac", _SAC_TASKS), ("taac", _TAAC_TASKS))
+    for name, preset in presets.items()
+}
+"""(algorithm, environment) -> a published configuration."""
+
+# Small and fast, enough for the built-in tasks. Layer normalisation of the critic stabilises the harder ones.
 _SMALL = {"batch_size": 64, "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64]}}}
 _NORMED = {
     "batch_size": 64,
@@ -14,14 +157,14 @@ _NORMED = {
 _TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
 _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
 _SAC = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
-# Skills: the models and the policy that they follow must come to rest together, so the learning rates fall.
+# Skills: the models and the policy must converge together, so the learning rates decay.
 _TORSO = {"hidden": [64, 64]}
 _FALLING = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.003:0.0001") | {"tau": 0.02}
 _ANT_TORSO = {"hidden": [128, 128]}
 _ANT_RATE = "exponential:0.001:0.0001"
 _FALLING_FAR = dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), "exponential:0.002:0.0001")
 
-# A reward of 100 at the end of a long way, and observations of very different widths.
+# A sparse reward of 100, and observations of very different scales.
 _MOUNTAIN = {
     "steps": 40_000,
     "warmup": 5_000,
@@ -40,7 +183,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
-    # A short horizon is to pay for parting at once, noise at first to let skills leave a way that they share. Neither
+    # The short horizon rewards skills that separate at once; the early entropy lets them leave a common path. Neither
     # was enough alone (docs/skills.md).
     ("diayn", "point-free"): {
         "steps": 40_000,
@@ -50,8 +193,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
             "discriminator_lr": "exponential:0.002:0.0003",
         },
     },
-    # The walls matter, so the dynamics see the position, and a new skill now and then begins anywhere. Old data are of
-    # other policies, so few are kept.
+    # The walls matter, so the dynamics see the position, and skills are resampled within an episode. Old data come from
+    # other policies, so little is kept.
     ("dads", "point-free"): {
         "steps": 25_000,
         "capacity": 5_000,
@@ -68,7 +211,8 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
             "dynamics_lr": "exponential:0.002:0.0003",
         },
     },
-    # The rewards of skills that hardly move yet are small beside the entropy's: ten times, as Google's DADS has it.
+    # The rewards of skills that hardly move are small compared to the entropy, so they are scaled by 10, as in Google's
+    # DADS.
     ("dads", "brax:ant_omni"): {
         "steps": 1_200_000,
         "envs": 16,
@@ -95,13 +239,13 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
-    """The preset of an algorithm on the environment among the options, with these in its place where they differ."""
+    """Returns the configuration of the preset for an algorithm and an environment, with the given options."""
     preset = PRESETS.get((algorithm, str(options.get("env", RunConfig.env))), {})
-    return default_config(algorithm, **_merged(preset, options))
+    return default_config(algorithm, **merged(preset, options))
 
 
 def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> str:
-    """The values of a preset in one line; with a configuration, those that are in effect there. Empty without any."""
+    """Returns a preset in one line; with a configuration, only the values in effect there. Empty without one."""
     preset = PRESETS.get((algorithm, env), {})
     config = default_config(algorithm, **preset)
     values = [(name, _value(config, name)) for name in flat(preset)]
@@ -109,16 +253,16 @@ def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None
 
 
 def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, by dotted names."""
+    """Flattens nested dictionaries; the keys are dotted names."""
     found = {}
     for name, value in values.items():
         found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
     return found
 
 
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`old` with single values replaced by those of `new`, nested ones too."""
-    both = {n: _merged(old[n], x) for n, x in new.items() if isinstance(x, dict) and isinstance(old.get(n), dict)}
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Returns `old` with the values of `new` in place of its own, nested ones too."""
+    both = {n: merged(old[n], x) for n, x in new.items() if isinstance(x, dict) and isinstance(old.get(n), dict)}
     return old | new | both
 
 

@@ -1,315 +1,266 @@
-"""A configuration made concrete: agent, environment, compiled loop, and the moments at which a run does something."""
+"""The training program of a configuration: policy, loop, and the blocks at which a run logs, evaluates and tunes."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from covey import agents, envs
-from covey.agent import SkillAgent
-from covey.envs.described import Described
+from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
-from covey.population.crew import Alone, Crew
-from covey.population.evolve import PBT, first_hypers
-from covey.population.space import Space, renamed
-from covey.run.cache import hushed
+from covey.evaluation import EVALUATION, Episodes, current_hypers
+from covey.hyper.schedule import initial_hyper
+from covey.hyper.space import Space, draw_hypers
+from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
-from covey.run.limits import LARGEST, MOST_GENERATIONS, check_memory, training_needs
-from covey.run.replay_file import ReplayFile, open_replay
-from covey.training.acting import second_device
-from covey.training.device import DeviceLoop, choose_axis
-from covey.training.evaluate import Episodes, evaluate
+from covey.run.limits import MOST_GENERATIONS, check_training
+from covey.run.policy import PolicyProgram, build_policy
+from covey.storage.replay_file import ReplayFile, open_replay
+from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.member import Population
-from covey.training.precision import in_precision
-from covey.training.schedule import at, initial
-from covey.training.skills import measure
-from covey.training.spread import SPLIT, Axis, place
-from covey.training.trainer import Trainer, make_trainer
-from covey.types import Key, Metrics
+from covey.training.store import choose_axis
+from covey.training.trainer import Replay, Trainer, make_trainer
 
 LOGS_PER_EVALUATION = 5
-EVALUATION, FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 1, 2, 3, 4, 5
-"""Random streams beside the training's own."""
-SKILL_EPISODES = 8
-"""Episodes of each skill that stands for all, in the measures of skills."""
-STREAMS = 0x5EED_C0DE
-"""Their root, far from the seeds that people choose."""
-ALONE = Alone()
 
 
-class Program(NamedTuple):
-    """What a run is made of. `warmup` and `total` count blocks; `evaluations` and `logs` are block numbers."""
+@dataclass(frozen=True)
+class Program:
+    """The training program of a run. `warmup` and `total` count blocks; the tuples hold block numbers."""
 
     config: RunConfig[Any, Any]
-    agent: Any
-    env: Any
+    policy: PolicyProgram
     loop: DeviceLoop | HostLoop
+    group: ProcessGroup
+    """The processes that share the members: `loop` has this one's."""
     warmup: int
     total: int
     evaluations: tuple[int, ...]
     logs: tuple[int, ...]
-    generations: tuple[int, ...] = ()
+    generations: tuple[int, ...]
     """Blocks after which the members are tuned."""
-    skills: SkillAgent[Any, Any, Any] | None = None
-    """The agent, if it learns skills."""
-    crew: Crew = ALONE
-    """The processes that share the members: `loop` has this one's."""
+    space: Space
+    """The hyper-parameters that are tuned."""
 
     @property
     def block_steps(self) -> int:
+        """Environment steps in a block."""
         return self.loop.trainer.block_steps
 
     @property
     def updates_per_block(self) -> int:
+        """Gradient updates in a block."""
         trainer = self.loop.trainer
-        return trainer.iterations * trainer.updates * self.agent.plan.updates
-
-    def stream(self, number: int, seed: int = 0) -> Key:
-        """A random stream that training does not use, the same in every run: seeds are judged on the same starts."""
-        require(-LARGEST <= seed <= LARGEST, f"--seed must lie between {-LARGEST} and {LARGEST}, not {seed}.")
-        return jax.random.fold_in(jax.random.key(STREAMS + seed), number)
+        return trainer.iterations * trainer.updates * trainer.agent.plan.updates
 
     @property
-    def judged(self) -> frozenset[int]:
+    def eval_blocks(self) -> frozenset[int]:
         """Blocks after which the members are evaluated."""
         return frozenset((*self.evaluations, *self.generations))
 
     @property
-    def moments(self) -> frozenset[int]:
-        """Blocks after which something is written down."""
-        return frozenset((*self.logs, *self.judged))
+    def log_blocks(self) -> frozenset[int]:
+        """Blocks after which metrics are logged."""
+        return frozenset((*self.logs, *self.eval_blocks))
 
     @property
     def members(self) -> range:
-        """The numbers of this process's members."""
-        return self.crew.own(self.loop.members)
+        """The indices of this process's members."""
+        return self.group.local_members(self.loop.members)
 
     @property
-    def space(self) -> Space:
-        """The hyper-parameters that are tuned."""
-        return self.config.searched()
+    def reported_members(self) -> range:
+        """The indices of the members that this process reports."""
+        return self.group.reported_members(self.loop.members)
 
     @property
     def warmup_rows(self) -> int:
-        return self.warmup * self.loop.trainer.iterations * self.loop.trainer.unroll
+        return self.warmup * self.loop.trainer.block_rows
 
     def init(self, say: Callable[[str], None]) -> Population:
-        """The members before the first step: member i from the seed + i, with the data of --replay if it is given."""
-        with hushed():
-            population = self.loop.init(*self._seeds())
+        """Creates the members: member i from the seed + i, with the data of `replay` if it is given."""
+        with silence_xla():
+            hypers = draw_hypers(self.space, self.config.seed, self.members)
+            population = self.loop.init(hypers, self.config.seed + self.members.start)
         if not self.config.replay:
             return population
         file = open_replay(Path(self.config.replay))
-        rows, replay = self.loaded_rows(file), self.loop.trainer.replay
+        rows = self.loaded_rows(file)
+        replay = self.loop.trainer.replay
         data = file.read(replay, rows, self.loop.members)
         say(
             f"Loaded {rows * replay.streams:,} of the {file.steps:,} steps of each member in {file.path}: "
             f"{file.algorithm} on {file.environment}, step {file.step:,}."
         )
         if file.environment != self.config.env:
-            say(f"Note: these data are of {file.environment}, whose sizes fit, and this run is on {self.config.env}.")
-        with hushed():
+            say(f"Note: these data are from {file.environment}, and this run trains on {self.config.env}.")
+        with silence_xla():
             return self.loop.load(population, jnp.asarray(data))
 
     def loaded_rows(self, file: ReplayFile) -> int:
-        """The rows that the run starts with from a file; an error where it does not fit."""
+        """Returns the number of rows that the run takes from a replay file; an error if it does not fit."""
         trainer = self.loop.trainer
         rows = file.rows_for(trainer.replay, trainer.unroll, self.config.env)
-        trainer.replay.check(self.agent.plan, trainer.unroll, self.warmup_rows, rows)
+        trainer.replay.check(trainer.agent.plan, trainer.unroll, self.warmup_rows, rows)
         return rows
 
-    def template(self) -> Population:
-        """The shapes of the population, with nothing computed."""
-        return self.loop.template(*self._seeds())
+    def restore(self, tree: dict[str, Any], changed: set[str]) -> Population:
+        """Returns the population that a checkpoint holds.
 
-    def hyper_at(self, hyper: Any, step: int) -> Any:
-        """The members' hyper-parameters [p] at a step: those with a schedule follow it."""
-        loop = self.loop
-        now = at(hyper, loop.trainer.schedules, jnp.int32(step))
-        return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
+        Args:
+            tree: Its parts, as `covey.storage.layout.unpack` returns them.
+            changed: Names of options that were changed since; hyper-parameters among them take their new values.
+        """
+        trainer = self.loop.trainer
+        members = tree["members"]
+        replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
 
-    def evaluate(self, agent_states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
-        """Greedy episodes of every member, on the host."""
-        with hushed():
-            if isinstance(self.loop, HostLoop):
-                return self.loop.evaluate(agent_states, hypers, key, episodes)
-            how = self._how(hypers)
-            return jax.device_get(evaluate(self.agent, self.env, agent_states, hypers, key, episodes, *how))
+        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
 
-    def news(self) -> list[str]:
-        """What a user should know of the environments since the last time."""
-        return self.loop.take_news() if isinstance(self.loop, HostLoop) else []
+        hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
+        return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 
-    def broken(self) -> dict[str, np.ndarray]:
-        """The episodes [P] that broke off since the last time, because a worker failed; nothing without workers."""
-        if not isinstance(self.loop, HostLoop) or not self.config.workers:
-            return {}
-        return {"train/broken": self.loop.take_broken()}
+    def hypers(self, population: Population) -> Any:
+        """Returns the members' hyper-parameters [p] as of now: scheduled ones follow their schedule."""
+        return current_hypers(self.loop, population)
+
+    def evaluate(self, population: Population) -> tuple[Episodes, dict[str, Any]]:
+        """Evaluates every member [p]: greedy episodes, and the measures of its skills if it has any."""
+        agents = population.members.agent
+        hypers = self.hypers(population)
+        key = self.policy.stream(EVALUATION)
+        mapping = (self.loop.axis, self.loop.devices)
+        episodes = self.policy.evaluate(agents, hypers, key, self.config.episodes, *mapping)
+        return episodes, self.policy.measure(agents, hypers, *mapping)
 
     def close(self) -> None:
-        """Ends what runs outside of JAX."""
-        if isinstance(self.loop, HostLoop):
-            self.loop.close()
-
-    def measure(self, agent_states: Any, hypers: Any) -> dict[str, np.ndarray]:
-        """What every member's skills are worth, [P] each; nothing where there are none."""
-        with hushed():
-            return jax.device_get(self.measured(agent_states, hypers))
-
-    def measured(self, agent_states: Any, hypers: Any) -> Metrics:
-        """The same on the device."""
-        if self.skills is None:
-            return {}
-        states, how = (agent_states, hypers), self._how(hypers)
-        return measure(self.skills, self.env, *states, self.stream(SKILLS), SKILL_EPISODES, *how)
-
-    def _how(self, hypers: Any) -> tuple[Axis, int]:
-        """How members are mapped and spread: as in training, or a single policy alone."""
-        own = len(jax.tree.leaves(hypers)[0]) == self.loop.members
-        return (self.loop.axis, self.loop.devices) if own else ("vmap", 1)
-
-    def _seeds(self) -> tuple[Any, Key]:
-        """Hyper-parameters and keys of this process's members; member i has the seed + i."""
-        hyper = initial(self.loop.trainer.schedules)
-        hypers = jax.tree.map(lambda value: jnp.full(self.loop.members, value, jnp.float32), hyper)
-        drawn = first_hypers(self.space, self.config.seed, self.members)
-        hypers = renamed(hypers, {name: jnp.asarray(values) for name, values in drawn.items()})
-        return hypers, jax.vmap(jax.random.key)(self.config.seed + jnp.asarray(self.members))
+        """Closes environments and worker processes."""
+        self.loop.close()
+        self.policy.close()
 
 
-def build(config: RunConfig[Any, Any], crew: Crew = ALONE, trains: bool = True) -> Program:
-    """The program of a resolved configuration, for one of the processes; an error where it can't be run.
-
-    Without `trains` it is only for evaluation, which needs no memory for replay and batches.
-    """
+def build(config: RunConfig[Any, Any], group: ProcessGroup = SINGLE_PROCESS) -> Program:
+    """Builds the training program of a resolved configuration for one process; an error if it can't be run."""
     config.check()
-    env: Any = envs.make(config.env)
-    entry, on_host = agents.entry(config.algorithm), isinstance(env, envs.HostEnv)
-    if on_host:
-        second_device()
-    members = part(part(config.seeds, config.islands, "islands"), crew.count, "processes")
-    devices = 1 if on_host else _devices(config, members)
+    policy = build_policy(config)
+    members = part(part(config.members, config.islands, "islands"), group.count, "processes")
+    devices = 1 if policy.on_host else _devices(config, members)
     shared = config.pbt is not None and config.pbt.replay == "share"
-    _check_places(config, on_host, devices, crew)
-    env = Described(env) if entry.skills else env  # type: ignore[arg-type]
-    made = entry.make(config.agent, env.spec)
-    agent = in_precision(made, config.precision)
-    trainer = make_trainer(
-        agent,
-        env,
+    _check_places(config, policy.on_host, devices, group)
+    trainer = _trainer(config, policy)
+    axis = choose_axis(trainer, config.members) if config.population_axis == "auto" else config.population_axis
+    axis = "map" if shared else axis
+    check_training(config, trainer, members, devices, axis)
+    if policy.on_host:
+        loop = HostLoop(trainer, members, axis, config.overlap, config.workers)
+    else:
+        loop = DeviceLoop(trainer, members, axis, devices)
+    program = _scheduled(config, policy, loop, group)
+    if config.pbt:
+        _check_fitness(program)
+    if not config.replay:  # a run that starts with data checks its replay when it loads them
+        trainer.replay.check(policy.agent.plan, trainer.unroll, program.warmup_rows)
+    return program
+
+
+def _trainer(config: RunConfig[Any, Any], policy: PolicyProgram) -> Trainer:
+    return make_trainer(
+        policy.agent,
+        policy.env,
         config.schedules(),
         envs=config.envs,
         updates_per_step=config.updates_per_step,
         capacity=config.capacity,
-        shared=shared,
+        shared=config.pbt is not None and config.pbt.replay == "share",
     )
-    warmup, total = (math.ceil(steps / trainer.block_steps) for steps in (config.warmup, config.steps))
+
+
+def replay_of(config: RunConfig[Any, Any]) -> Replay:
+    """Returns the replay's layout in a run. Allocates nothing."""
+    return _trainer(config, build_policy(config)).replay
+
+
+def _scheduled(
+    config: RunConfig[Any, Any], policy: PolicyProgram, loop: DeviceLoop | HostLoop, group: ProcessGroup
+) -> Program:
+    """Returns the program with its block numbers."""
+    block_steps = loop.trainer.block_steps
+    warmup = math.ceil(config.warmup / block_steps)
+    total = math.ceil(config.steps / block_steps)
     require(
         warmup < total,
-        f"--steps {config.steps} is over before the warm-up of {config.warmup} steps is: both are rounded up to "
-        f"blocks of {trainer.block_steps} steps. Raise --steps to at least {(warmup + 1) * trainer.block_steps}.",
+        f"`steps` {config.steps} ends before the warm-up of {config.warmup} steps does: both are rounded up to "
+        f"blocks of {block_steps} steps. Raise `steps` to at least {(warmup + 1) * block_steps}.",
     )
-    axis = choose_axis(trainer, config.seeds) if config.population_axis == "auto" else config.population_axis
-    axis = "map" if shared else axis
-    if trains:
-        _check_room(config, trainer, members, devices, axis)
-    if on_host:
-        loop = HostLoop(trainer, members, axis, config.overlap, config.workers)
-    else:
-        loop = DeviceLoop(trainer, members, axis, devices)
-    program = Program(
+    return Program(
         config,
-        agent,
-        env,
+        policy,
         loop,
+        group,
         warmup,
         total,
         evaluations=_points(total, config.evaluations),
         logs=_points(total, config.evaluations * LOGS_PER_EVALUATION),
-        generations=_generations(config, trainer.block_steps, warmup, total),
-        skills=made if entry.skills else None,
-        crew=crew,
-    )
-    if config.pbt:
-        _check_fitness(program, config.pbt)
-    if not config.replay:  # with data, the replay is checked when it begins with them; a run that goes on has them
-        trainer.replay.check(agent.plan, trainer.unroll, program.warmup_rows)
-    return program
-
-
-def _check_room(config: RunConfig[Any, Any], trainer: Trainer, members: int, devices: int, axis: Axis) -> None:
-    """Raises a CoveyError where the memory, or the numbers that index it, do not reach."""
-    check_memory(training_needs(config, trainer, members, devices, axis))
-    records = trainer.replay.rows * trainer.replay.streams * (members // devices if axis == "map" else 1)
-    require(
-        records <= LARGEST,
-        f"The replay of {members // devices} members would have {records:,} records, and {LARGEST:,} are the most. "
-        "Lower --capacity, or train fewer --seeds at once.",
+        generations=_generations(config, block_steps, warmup, total),
+        space=config.searched(),
     )
 
 
-def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, crew: Crew) -> None:
-    """Raises a CoveyError where environments, members and their data can't be where the configuration wants them."""
+def _check_places(config: RunConfig[Any, Any], on_host: bool, devices: int, group: ProcessGroup) -> None:
+    """Raises a CoveyError if environments, members and data can't be placed as the configuration wants."""
     replay = config.pbt.replay if config.pbt else "keep"
-    require(
-        not (on_host and agents.entry(config.algorithm).skills),
-        f"{config.algorithm} learns skills in compiled environments only, and {config.env} runs on the host. Choose a "
-        "compiled one (`covey envs` lists them), or another agent, such as sac.",
-    )
-    require(on_host or not config.workers, f"--workers is for environments on the host; {config.env} is compiled.")
+    require(on_host or not config.workers, f"`workers` is for host environments; {config.env} is compiled.")
     require(
         not on_host or config.devices <= 1,
-        f"--devices {config.devices}: members whose environments run on the host, as {config.env} does, share one.",
+        f"`devices` {config.devices}: members of a host environment, such as {config.env}, share one device.",
     )
     require(
-        replay != "share" or devices * crew.count == 1,
-        "--pbt.replay share needs one process and --devices 1: data would have to travel with every update.",
+        replay != "share" or devices * group.count == 1,
+        "`pbt.replay` share needs one process and `devices` 1: otherwise data would be sent with every update.",
     )
     require(
-        config.islands == 1 or crew.count == 1, "--engine ray starts its processes itself: leave --coordinator out."
+        config.islands == 1 or group.count == 1, "`engine` ray starts its processes itself: leave `coordinator` out."
     )
     require(
         config.islands == 1 or replay == "keep",
-        f"Between islands no data travel: --engine ray needs --pbt.replay keep, not {replay}.",
+        f"Islands exchange no replay data: `engine` ray needs `pbt.replay` keep, not {replay}.",
     )
 
 
 def _generations(config: RunConfig[Any, Any], block_steps: int, warmup: int, total: int) -> tuple[int, ...]:
-    """The blocks after which members are tuned: every `interval` steps, once there is something to judge, and not at
-    the end."""
+    """Returns the blocks after which members are tuned: every `interval` steps after the warm-up, not at the end."""
     if config.pbt is None:
         return ()
     every = math.ceil(config.pbt.interval / block_steps)
     require(
         total // every <= MOST_GENERATIONS,
-        f"--pbt.interval {config.pbt.interval} makes {total // every:,} generations of {config.steps:,} steps, and "
-        f"{MOST_GENERATIONS:,} are the most. Raise it.",
+        f"`pbt.interval` {config.pbt.interval} makes {total // every:,} generations of {config.steps:,} steps; at most "
+        f"{MOST_GENERATIONS:,} are allowed. Raise it.",
     )
     return tuple(block for block in range(every, total, every) if block > warmup)
 
 
-def _check_fitness(program: Program, pbt: PBT) -> None:
-    """Raises a CoveyError where there is nothing by that name to rank members by."""
-    name, measures = program.config.fitness, {"return"}
-    if program.skills and name != "return":
-        members = program.template().members
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype), (members.agent, members.hyper))
-        measures |= set(jax.eval_shape(program.measured, *one))
-    if name not in measures:
-        raise CoveyError(f"{unknown('fitness', name, measures)}")
+def _check_fitness(program: Program) -> None:
+    """Raises a CoveyError if there is no quantity with the name that members are to be ranked by."""
+    name = program.config.fitness
+    known = {"return"} if name == "return" else {"return"} | program.policy.measures()
+    if name not in known:
+        raise CoveyError(f"{unknown('fitness', name, known)}")
+    pbt = program.config.pbt
     require(
-        name == "return" or pbt.significance == 0,
-        f"--pbt.significance tests the returns of episodes; {name} is one number. Leave one of them out.",
+        name == "return" or pbt is None or pbt.significance == 0,
+        f"`pbt.significance` tests the returns of episodes, and {name} is a single number. Leave one of them out.",
     )
 
 
 def part(members: int, among: int, what: str) -> int:
-    """How many of the members each has; an error that says which numbers work."""
+    """Divides members evenly; an error says which numbers work."""
     if members % among:
         fitting = [n for n in range(1, members + 1) if members % n == 0]
         near = sorted({members // among * among, -(-members // among) * among} - {0})
@@ -325,21 +276,21 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _devices(config: RunConfig[Any, Any], members: int) -> int:
-    """How many devices share this process's members."""
-    there = len(jax.local_devices())
+    """Returns the number of devices that share this process's members."""
+    available = len(jax.local_devices())
     shared = bool(config.pbt) and config.pbt.replay == "share"
     if config.devices == 0:
-        return 1 if shared else max(n for n in range(1, min(there, members) + 1) if members % n == 0)
+        return 1 if shared else max(n for n in range(1, min(available, members) + 1) if members % n == 0)
     require(
-        config.devices <= there,
-        f"--devices {config.devices} is more than the {there} there are. On a CPU they are made before jax is first "
-        f"used: set jax.config.update('jax_num_cpu_devices', {config.devices}) at the start of your own program.",
+        config.devices <= available,
+        f"`devices` {config.devices} is more than the {available} available. On a CPU they are created before jax is "
+        f"first used: set jax.config.update('jax_num_cpu_devices', {config.devices}) at the start of your own program.",
     )
     part(members, config.devices, "devices")
     return config.devices
 
 
 def _points(total: int, number: int) -> tuple[int, ...]:
-    """`number` evenly spaced blocks, the last one `total`; fewer where there are not so many."""
+    """Returns `number` evenly spaced blocks, the last one `total`; fewer if there are fewer blocks."""
     number = min(number, total)
     return tuple(sorted({math.ceil(k * total / number) for k in range(1, number + 1)}))

@@ -1,133 +1,154 @@
-"""A run on disk, and what can be done with it."""
+"""A run on disk, and everything that can be done with it."""
 
-import dataclasses
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from covey import agents, envs
-from covey.errors import CoveyError, require
-from covey.run.cache import hushed
-from covey.run.checkpoint import Store, not_finite, restore
+from covey import agents, plots
+from covey.errors import require
+from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, mean_interval, record
+from covey.run import plans
 from covey.run.config import RunConfig
-from covey.run.folder import RunFolder
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
-from covey.run.lineage import read_lineage
-from covey.run.media import GIF_FRAMES, MP4_FRAMES, Episode, record, write_gif
-from covey.run.plots import plot_curves, plot_episode
-from covey.run.population_plots import plot_fitness, plot_hypers, plot_lineage
-from covey.run.program import ANIMATION, FINAL_EVALUATION, Program, build
-from covey.run.replay_file import write_replay
-from covey.run.shards import BEST, REPLAY, WRITTEN
-from covey.run.sinks import finite, read_metrics
-from covey.run.skills import (
-    Plan,
-    Planning,
-    can_plan,
-    draw_plans,
-    draw_skills,
-    near,
-    plan_episode,
-    planner,
-    random_plans,
-)
-from covey.run.stats import Interval, mean_interval
-from covey.run.video import film_writer
-from covey.storage.atomic import UnreadableError
-from covey.storage.checkpoint import require_fields
-from covey.training.evaluate import Episodes
-from covey.training.policy import TrainedPolicy
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The mean return with its 95 % interval over episodes, and what each episode gave."""
-
-    mean: Interval
-    episodes: Episodes
-    skills: dict[str, float]
-    """What the skills are worth, where there are any."""
-
-    def __str__(self) -> str:
-        means = {"length": f"{np.mean(self.episodes.length):.0f}"}
-        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.marks.items()}
-        found = "".join(f", mean {name} {value}" for name, value in means.items())
-        skills = "".join(f"\n  {name:<18} {value:.3g}" for name, value in self.skills.items())
-        return f"return {self.mean} over {self.episodes.returns.size} episodes{found}{skills}"
+from covey.run.policy import ANIMATION, FINAL_EVALUATION, BestPolicy, PolicyProgram, build_policy, load_best
+from covey.run.program import replay_of
+from covey.storage import lineage, metrics, replay_file
+from covey.storage.best import read_replay
+from covey.storage.folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk."""
+    """A run on disk. `covey.train`, `covey.evolve`, `covey.resume` and `covey.load` return one.
+
+    The best policy is loaded once, when it is first used; load the run again to see the newer policy of a run that is
+    still training. Nothing here builds a training program, so a run that was trained on a larger machine can be
+    evaluated on a small one.
+
+    Args:
+        folder: The run folder.
+        config: Its configuration.
+        program: The policy's program, if it has been built already.
+
+    Example:
+        >>> run = covey.load("runs/pendulum-td3-0")
+        >>> print(run.evaluate(episodes=20))
+    """
 
     folder: RunFolder
     config: RunConfig[Any, Any]
+    program: PolicyProgram | None = field(default=None, compare=False, repr=False)
 
     @property
     def path(self) -> Path:
+        """The path of the run folder."""
         return self.folder.path
 
-    @property
-    def program(self) -> Program:
-        """The program of a single policy of the run."""
-        single = dataclasses.replace(self.config, seeds=1, pbt=None, devices=1, engine="local", islands=1)
-        return build(single, trains=False)
+    @cached_property
+    def best(self) -> BestPolicy:
+        """The best policy: its program, its state and its hyper-parameters."""
+        return load_best(self.folder, self.program or build_policy(self.config))
 
     def metrics(self) -> dict[str, dict[str, list[float]]]:
-        """Every logged number: name -> step, wall, member, value."""
-        return read_metrics(self.folder.metrics)
+        """Reads every logged number, as columns.
+
+        Returns:
+            For each metric the columns `step`, `wall`, `member` and `value`.
+
+        Example:
+            >>> run.metrics()["eval/return"]["value"][-1]
+            -138.2
+        """
+        return metrics.read_metrics(self.folder.metrics)
 
     def policy(self, seed: int = 0) -> TrainedPolicy:
-        """The best policy of the run, ready to act."""
-        program = self.program
-        with hushed():
-            return TrainedPolicy(program.agent, envs.make(self.config.env).spec, *self._best(program), seed)
+        """Returns the best policy as a function from observation to action.
+
+        Args:
+            seed: The seed of its random choices, such as the skill of an episode.
+
+        Example:
+            >>> policy = run.policy()
+            >>> action = policy(observation)  # in the environment's own units; call policy.reset() at each episode
+        """
+        program, state, hyper = self.best
+        return program.function(state, hyper, seed)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
-        """Greedy episodes of the best policy, on start states that neither training nor its evaluations used."""
-        require(episodes > 0, f"--episodes must be positive, not {episodes}.")
-        at_most("--episodes", episodes, MOST["episodes"])
-        program = self.program
-        check_memory([environments_need(program.env, episodes, "Lower --episodes.")])
-        state, hyper = jax.tree.map(lambda x: x[None], self._best(program))
+        """Evaluates the best policy greedily, on start states that neither training nor its evaluations used.
+
+        Args:
+            episodes: The number of episodes.
+            seed: The seed of the start states.
+
+        Returns:
+            The mean return with its 95 % interval, and the results of each episode.
+
+        Example:
+            >>> print(run.evaluate(episodes=20))
+            return -141.3 [-186.5, -96.2] over 20 episodes, mean length 200
+        """
+        require(episodes > 0, f"`episodes` must be positive, not {episodes}.")
+        at_most("episodes", episodes, MOST["episodes"])
+        program, *policy = self.best
+        check_memory([environments_need(program.env, episodes, "Lower `episodes`.")])
+        state, hyper = jax.tree.map(lambda x: x[None], tuple(policy))
         with memory_errors():
             found = program.evaluate(state, hyper, program.stream(FINAL_EVALUATION, seed), episodes)
         program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
-        if program.skills is not None and can_plan(program):
-            plans = self.random_plans(seed=seed)
-            skills["success"] = float(np.mean([all(plan.reached) for plan in plans]))
+        if plans.can_plan(program):
+            reached = [all(plan.reached) for plan in self.random_plans(seed=seed)]
+            skills["success"] = float(np.mean(reached))
         return Evaluation(mean_interval(np.asarray(found.returns)), found, skills)
 
     def plot_skills(self, path: Path | None = None) -> Path:
-        """The map of the skills: where each leads."""
-        program, title = self.program, f"{self.config.algorithm} on {self.config.env}: where skills lead"
-        return draw_skills(program, *self._best(program), path or self.folder.media / "skills.png", title)
+        """Draws the trajectories of every skill, as PNG and CSV.
+
+        Args:
+            path: The PNG; by default media/skills.png in the run folder.
+        """
+        title = f"{self.config.algorithm} on {self.config.env}: trajectories of the skills"
+        return plans.draw_skills(self.best, path or self.folder.media / "skills.png", title)
 
     def plan(
         self,
         goals: Any,
         path: Path | None = None,
         *,
-        planning: Planning | None = None,
+        planning: Any = None,
         radius: float | None = None,
         seed: int = 0,
         steps: int = 0,
-    ) -> Plan:
-        """One episode past goals [G, D] in turn, steered by the planner, with its figure and its animation."""
-        at_most("--steps", steps, MOST_VIDEO)
-        program = self.program
-        policy, radius = planner(program, planning or Planning()), near(program, radius)
+    ) -> plans.Plan:
+        """Plans in skill space: one episode that visits goals in turn, with its figure and its animation.
+
+        Args:
+            goals: Goals [G, D] in the coordinates of the descriptor.
+            path: The PNG; by default media/plan.png in the run folder. The animation is written beside it.
+            planning: Planner settings (`covey.agents.skills.planner.Planning`).
+            radius: The distance at which a goal counts as reached.
+            seed: The seed of the start state.
+            steps: Steps of the episode; 0 means the environment's episode length for each goal.
+
+        Example:
+            >>> plan = run.plan([[3.0, 4.0], [-2.0, 1.0]])
+            >>> plan.reached
+            [True, True]
+        """
+        at_most("steps", steps, MOST_VIDEO)
+        planner = plans.make_planner(self.best.program, planning)
+        radius = plans.goal_radius(planner, radius)
         goals = np.asarray(goals, np.float64)
-        found, episode = plan_episode(policy, program, *self._best(program), goals, radius, seed, steps)
+        found, episode = plans.plan_episode(planner, self.best, goals, radius, seed, steps)
         figure = path or self.folder.media / "plan.png"
-        draw_plans(policy, [found], radius, figure, f"{sum(found.reached)} of {len(goals)} goals reached")
-        write_gif(figure.with_suffix(".gif"), program.env, episode)
+        plans.draw_plans(planner, [found], radius, figure, f"{sum(found.reached)} of {len(goals)} goals reached")
+        plots.write_gif(figure.with_suffix(".gif"), self.best.program.env, episode)
         return found
 
     def random_plans(
@@ -135,126 +156,116 @@ class Run:
         count: int = 20,
         path: Path | None = None,
         *,
-        planning: Planning | None = None,
+        planning: Any = None,
         radius: float | None = None,
         seed: int = 0,
-    ) -> list[Plan]:
-        """Episodes of the planner with a random goal each; with a path, their figure too."""
-        require(count > 0, f"--random must be positive, not {count}.")
-        at_most("--random", count, MOST_PLANS)
-        program = self.program
-        policy, radius = planner(program, planning or Planning()), near(program, radius)
-        plans = random_plans(policy, program, *self._best(program), count, radius, seed)
-        if path:
-            reached = sum(all(plan.reached) for plan in plans)
-            draw_plans(policy, plans, radius, path, f"{reached} of {count} random goals reached")
-        return plans
+    ) -> list[plans.Plan]:
+        """Plans episodes with one random goal each.
 
-    def animate(self, path: Path | None = None) -> Path:
-        """A GIF of one episode of the best policy."""
-        program = self.program
-        return write_gif(path or self.folder.media / "policy.gif", program.env, self._episode(program, GIF_FRAMES))
+        Args:
+            count: The number of episodes.
+            path: The PNG to draw them into; by default none is drawn.
+            planning: Planner settings (`covey.agents.skills.planner.Planning`).
+            radius: The distance at which a goal counts as reached.
+            seed: The seed of goals and start states.
+        """
+        require(count > 0, f"`random` must be positive, not {count}.")
+        at_most("random", count, MOST_PLANS)
+        planner = plans.make_planner(self.best.program, planning)
+        radius = plans.goal_radius(planner, radius)
+        found = plans.random_plans(planner, self.best, count, radius, seed)
+        if path:
+            reached = sum(all(plan.reached) for plan in found)
+            plans.draw_plans(planner, found, radius, path, f"{reached} of {count} random goals reached")
+        return found
+
+    def episode(self, steps: int = 0, seed: int = 0, frames: int = 0) -> Episode:
+        """Runs one greedy episode of the best policy and records it.
+
+        Args:
+            steps: Its length; 0 means the environment's episode length, at most 300.
+            seed: The seed of the start state.
+            frames: Frames per second that a host environment draws; 0 draws none.
+        """
+        program, state, hyper = self.best
+        return record(program.agent, program.env, state, hyper, program.stream(ANIMATION, seed), steps, frames)
+
+    def animate(self, path: Path | None = None, episode: Episode | None = None) -> Path:
+        """Writes an episode of the best policy as a GIF.
+
+        Args:
+            path: The file; by default media/policy.gif in the run folder.
+            episode: A recorded episode; by default a new one is run.
+        """
+        episode = episode or self.episode(frames=GIF_FRAMES)
+        return plots.write_gif(path or self.folder.media / "policy.gif", self.best.program.env, episode)
 
     def video(self, path: str | Path | None = None, *, steps: int = 0, seed: int = 0) -> Path:
-        """One episode of the best policy as a film: .mp4, .gif or, of a Brax run, .html."""
-        require(steps >= 0, f"--steps must not be negative, not {steps}.")
-        at_most("--steps", steps, MOST_VIDEO)
+        """Writes an episode of the best policy as a video.
+
+        Args:
+            path: The file: .mp4, .gif or, for a Brax run, .html; by default media/policy.mp4 in the run folder.
+            steps: Its length; 0 means the environment's episode length.
+            seed: The seed of the start state.
+        """
+        require(steps >= 0, f"`steps` must not be negative, not {steps}.")
+        at_most("steps", steps, MOST_VIDEO)
         file = Path(path or self.folder.media / "policy.mp4")
-        write = film_writer(file)
-        program = self.program
-        steps = steps or program.env.spec.episode_length
-        return write(file, program.env, self._episode(program, MP4_FRAMES, steps, seed))
+        write = plots.film_writer(file)
+        env = self.best.program.env
+        episode = self.episode(steps or env.spec.episode_length, seed, plots.MP4_FRAMES)
+        return write(file, env, episode)
 
-    def plot_episode(self, path: Path | None = None) -> Path:
-        """The actions over time of the episode that `animate` shows, with what the policy says of each."""
+    def plot_episode(self, path: Path | None = None, episode: Episode | None = None) -> Path:
+        """Draws the actions of an episode over time, with the policy's annotations.
+
+        Args:
+            path: The PNG; by default media/episode.png in the run folder.
+            episode: A recorded episode; by default a new one is run.
+        """
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
-        return plot_episode(self._episode(self.program), path or self.folder.media / "episode.png", title)
-
-    def _episode(self, program: Program, drawn: int = 0, steps: int = 0, seed: int = 0) -> Episode:
-        key = program.stream(ANIMATION, seed)
-        return record(program.agent, program.env, *self._best(program), key, steps, drawn)
+        return plots.plot_episode(episode or self.episode(), path or self.folder.media / "episode.png", title)
 
     def plot(self, path: Path | None = None) -> Path:
-        """The learning curve as PNG, and its numbers as CSV beside it: the return, or what skills are learnt by."""
-        metric = "skills/information" if agents.entry(self.config.algorithm).skills else "eval/return"
+        """Draws the learning curve as PNG, and writes its numbers as CSV beside it.
+
+        Args:
+            path: The PNG; by default media/curve.png in the run folder.
+        """
+        metric = agents.entry(self.config.algorithm).curve
         title = f"{self.config.algorithm} on {self.config.env}"
-        return plot_curves([self.path], path or self.folder.media / "curve.png", metric, title)
+        drawn = plots.curve(metrics.read_run_metrics(self.path, metric), metric, self.path.name)
+        return plots.plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)
 
     def plot_population(self) -> tuple[Path, ...]:
-        """Who copied whom, where the hyper-parameters went, and how fit the members were."""
-        require(self.config.pbt is not None, f"{self.path} is no population: `covey evolve` makes one.")
-        lineage, title = read_lineage(self.folder.lineage), f"{self.config.algorithm} on {self.config.env}"
-        label = self.config.fitness
-        media, ranges = self.folder.media, {n: (r.low, r.high, r.scale) for n, r in self.config.searched().items()}
-        drawn = [plot_lineage(lineage, media / "lineage.png", f"{title}: who copied whom")]
+        """Draws a population: its lineage, its hyper-parameters, and its fitness. Returns the files."""
+        require(self.config.pbt is not None, f"{self.path} is no population: `covey evolve` trains one.")
+        history = lineage.read_lineage(self.folder.lineage)
+        title = f"{self.config.algorithm} on {self.config.env}"
+        media = self.folder.media
+        ranges = {name: (each.low, each.high, each.scale) for name, each in self.config.searched().items()}
+        drawn = [plots.plot_lineage(history, media / "lineage.png", f"{title}: lineage")]
         if ranges:
-            drawn.append(plot_hypers(lineage, media / "hypers.png", f"{title}: hyper-parameters", ranges))
-        return (*drawn, plot_fitness(lineage, media / "fitness.png", f"{title}: the population", label))
+            drawn.append(plots.plot_hypers(history, media / "hypers.png", f"{title}: hyper-parameters", ranges))
+        fitness = plots.plot_fitness(history, media / "fitness.png", f"{title}: fitness", self.config.fitness)
+        return (*drawn, fitness)
 
     def save_replay(self, path: str | Path | None = None) -> Path:
-        """Writes the replay of the newest intact checkpoint to a file, by default replay.safetensors in the folder.
+        """Writes the replay of the newest intact checkpoint to a file.
 
-        `covey.train(..., replay=path)` starts another run with it.
+        Args:
+            path: The file; by default replay.safetensors in the run folder.
+
+        Example:
+            >>> covey.train("sac", env="pendulum", replay=run.save_replay(), warmup=0)
         """
         islands = [str(self.folder.island(number).path) for number in range(self.config.islands)]
         require(
             self.config.islands == 1 or self.folder.whole is not None,
-            f"Each island of {self.path} has a replay of its own: save that of {' or '.join(islands)}.",
+            f"Each island of {self.path} has its own replay: save that of {' or '.join(islands)}.",
         )
-        states = Store(self.folder.checkpoints, "step")
-        self._require_checkpoint(states)
-        arrays, info = states.read_newest(_warn, set_aside=False)
-        require_fields(info, "step")
-        missing = {REPLAY, WRITTEN} - arrays.keys()
-        require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
-        replay, file = build(self.config).loop.trainer.replay, Path(path or self.path / "replay.safetensors")
-        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": info["step"]}
-        write_replay(file, replay, arrays[REPLAY], int(arrays[WRITTEN]), **about)
+        file = Path(path or self.path / "replay.safetensors")
+        data, written, step = read_replay(self.folder)
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
+        replay_file.write_replay(file, replay_of(self.config), data, written, **about)
         return file
-
-    def _require_checkpoint(self, *stores: Store) -> None:
-        require(
-            any(store.steps() for store in stores),
-            f"{self.path} has no checkpoint yet. Wait for its first one, or go on with `covey resume {self.path}`.",
-        )
-
-    def _best(self, program: Program) -> tuple[Any, Any]:
-        """State and hyper-parameters of the best policy."""
-        template = program.template().members
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (template.agent, template.hyper))
-        arrays = self._best_arrays()
-        faulty = not_finite(arrays)
-        require(not faulty, f"The best policy of {self.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-        return restore(one, arrays)
-
-    def _best_arrays(self) -> dict[str, np.ndarray]:
-        """From the best checkpoint or, where it is damaged or just being replaced, the copy in that of the training."""
-        best, states = Store(self.folder.checkpoints, "best"), Store(self.folder.checkpoints, "step")
-        self._require_checkpoint(best, states)
-        try:
-            return best.read_newest(_warn, set_aside=False)[0]
-        except UnreadableError:
-            raise
-        except CoveyError:
-            arrays, info = states.read_newest(_warn, set_aside=False)
-        require_fields(info, "best")
-        require(bool(info["best"]), f"No evaluation of {self.path} was finite, so it has no best policy.")
-        return {name.removeprefix(BEST): x for name, x in arrays.items() if name.startswith(BEST)}
-
-
-def summary(result: Evaluation) -> dict[str, Any]:
-    """An evaluation as JSON values, every episode included."""
-    return {
-        "return": finite(result.mean.centre),
-        "low": finite(result.mean.low),
-        "high": finite(result.mean.high),
-        "returns": [finite(x) for x in result.episodes.returns],
-        "lengths": result.episodes.length.tolist(),
-        "descriptors": [[finite(x) for x in each] for each in result.episodes.descriptor],
-        **{name: [finite(x) for x in values] for name, values in result.episodes.marks.items()},
-        **({"skills": {name: finite(x) for name, x in result.skills.items()}} if result.skills else {}),
-    }
-
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr)

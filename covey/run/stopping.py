@@ -1,4 +1,4 @@
-"""How a run stops when it is asked to: it saves first, and says truly what is saved."""
+"""How a run stops on a signal: it saves first, and reports what is saved."""
 
 import signal
 import time
@@ -7,38 +7,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.run.checkpoint import Store, Writer
-from covey.run.progress import Reporter
-from covey.run.signals import AGAIN, LISTENER, PATIENCE, signals_to
-from covey.trust import trusted
+from covey.plugins import allowed
+from covey.run.console import Reporter
+from covey.signals import AGAIN, LISTENER, PATIENCE, signals_to
+from covey.storage.store import Store, Writer
 
 
 def resume_command(path: Path) -> str:
-    """The command that resumes a run, with the modules that the user has named."""
-    return " ".join(("covey resume", str(path), *(f"--plugin {name}" for name in trusted())))
+    """Returns the command that resumes a run, with the plugins that the user has named."""
+    return " ".join(("covey resume", str(path), *(f"--plugin {name}" for name in allowed())))
 
 
 class Stopping:
-    """How a run is stopped: the first signal asks it to save and stop, the second stops it at once.
+    """Stops a run: the first signal asks it to save and stop, the second stops it at once.
 
-    So does the first where there is nothing to save: while programs are compiled, and after the end.
+    The first also stops it at once while there is nothing to save: during compilation, and after the end.
     """
 
     def __init__(self, reporter: Reporter, states: Store, writer: Writer, path: Path, together: bool) -> None:
-        """`together`: several processes save the same step, so that each waits until they next meet."""
-        self.reporter, self.states, self.writer, self.path = reporter, states, writer, path
+        """With `together`, several processes must save the same step, so each waits until they next communicate."""
+        self.reporter = reporter
+        self.states = states
+        self.writer = writer
+        self.path = path
         self.patience = None if together else PATIENCE
-        self.asked, self.asked_at = False, 0.0
-        self._saves = self._is_over = False
+        self.asked = False
+        self.asked_at = 0.0
+        self._saves = False
+        self._is_over = False
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
+        """Handles signals in this block."""
         with signals_to(self._ask), LISTENER.watching(self):
             yield
 
     @contextmanager
     def saves(self) -> Iterator[None]:
-        """Meanwhile, the run looks at `asked` from time to time, answers, and saves."""
+        """In this block the run polls `asked`, answers, and saves."""
         self._saves = True
         try:
             yield
@@ -46,7 +52,7 @@ class Stopping:
             self._saves, self._is_over = False, True
 
     def answer(self) -> None:
-        """Takes from now on the time that it needs to save."""
+        """Tells the listening thread that the run is saving, which may take its time."""
         LISTENER.answer()
 
     def _ask(self, number: int, frame: Any) -> None:
@@ -61,7 +67,7 @@ class Stopping:
         self.asked, self.asked_at = True, now
 
     def announce(self, number: int) -> None:
-        """Says that a signal was heard; after a SIGHUP, nobody is there to read it."""
+        """Reports a signal; after a SIGHUP there is no terminal to print to."""
         if number == getattr(signal, "SIGHUP", None):
             self.reporter.mute()
         saves = "Stopping: saving first. (Again to stop at once.)"
@@ -72,13 +78,13 @@ class Stopping:
         self.writer.wait()
 
     def farewell(self) -> None:
-        """Says what is kept where the process has to end within a program or an environment."""
+        """Reports what is kept when the process has to end inside a program or an environment."""
         self.reporter.stop()
-        self.reporter.say(f"What was under way had not ended {PATIENCE:g} s after the signal, and was dropped.")
+        self.reporter.say(f"The current computation did not end within {PATIENCE:g} s of the signal: abandoned.")
         self.say_saved()
 
     def say_saved(self) -> None:
-        """Names the newest complete checkpoint, and how to resume from it."""
+        """Prints the newest complete checkpoint, and the command that resumes from it."""
         steps = self.states.steps()
         what = f"Saved at step {steps[-1]:,}." if steps else "Stopped before the first checkpoint."
         self.reporter.say(f"{what} Resume with: {resume_command(self.path)}")

@@ -1,1 +1,1 @@
-"""How covey writes and reads the files of a run: whole or not at all, and never through a symbolic link."""
+"""Writes and reads the files of a run: complete or not at all, and never through a symbolic link."""

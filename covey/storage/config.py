@@ -1,4 +1,4 @@
-"""`config.json` of a run: values with a digest of themselves, so that a changed bit can't change a run unseen."""
+"""`config.json` of a run: its values and their digest, so that a flipped bit is noticed."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,17 @@ from typing import Any
 
 from covey.errors import CoveyError, require
 from covey.storage import documents
-from covey.storage.atomic import DamagedError, replace_text
+from covey.storage.atomic import replace_text
+from covey.storage.disk import DamagedError
 
-DIGEST, CHANGES = "digest", "changes"
-"""What the file holds besides the configuration: the SHA-256 of all else, and how many lines `changes.jsonl` has."""
+DIGEST = "digest"
+"""The key of the SHA-256 of all other values."""
+CHANGES = "changes"
+"""The key of the number of lines of `changes.jsonl`."""
 
 
 def read_config(path: Path, follow: bool = False) -> dict[str, Any]:
-    """The values in a file. `follow`: the user named it, so that it may be a symbolic link."""
+    """Returns the values in a file. With `follow` it may be a symbolic link, because the user named it."""
     try:
         data = documents.read_document(path, follow)
     except FileNotFoundError:
@@ -27,12 +30,12 @@ def read_config(path: Path, follow: bool = False) -> dict[str, Any]:
 
 
 def read_verified(path: Path) -> dict[str, Any]:
-    """The values in a run's own file; an error where they don't fit its digest, if it has one."""
+    """Returns the values in the file of a run. Raises a CoveyError if it has a digest and they don't match it."""
     values = read_config(path)
     rest = {name: value for name, value in values.items() if name != DIGEST}
     require(
         values.get(DIGEST) in (None, documents.digest(rest)),
-        f"{path} was edited or damaged: its values don't fit its digest. Restore it from a copy or, to accept the "
+        f"{path} was edited or damaged: its values don't match its digest. Restore it from a copy or, to accept the "
         f'values as they are, delete the line "{DIGEST}".',
     )
     changes = values.get(CHANGES, 0)
@@ -41,6 +44,12 @@ def read_verified(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, config: dict[str, Any], changes: int) -> None:
-    """Replaces the file in one step: a reader sees the old values or the new ones."""
+    """Replaces the file: a reader sees the old values or the new ones.
+
+    Args:
+        path: The file.
+        config: The values, as JSON.
+        changes: The number of lines of `changes.jsonl`.
+    """
     values = config | ({CHANGES: changes} if changes else {})
     replace_text(path, json.dumps({DIGEST: documents.digest(values)} | values, indent=2) + "\n")

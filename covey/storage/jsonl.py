@@ -1,4 +1,4 @@
-"""Lines of JSON: appended while a run trains, verified when they are read against what a checkpoint knows of them."""
+"""Files of JSON lines: appended while a run trains, and verified against the newest checkpoint when they are read."""
 
 import json
 import zlib
@@ -7,73 +7,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from covey.storage.atomic import (
-    CHUNK,
-    DamagedError,
-    close,
-    is_there,
-    open_to_append,
-    read_at,
-    reading,
-    rename,
-    replacing,
-    size_of,
-    sync,
-    sync_folder,
-    truncate,
-    unreadable,
-    write_all,
-)
+from covey.storage import disk
+from covey.storage.atomic import replacing
+from covey.storage.disk import DamagedError, read_error
 from covey.storage.documents import is_count
+from covey.storage.extent import EMPTY, Extent
 
 MOST_LINE = 2**20
-"""Bytes of the longest line."""
-
-
-class Place(NamedTuple):
-    """The first bytes of a file: how many, and their CRC-32. The CRC is unknown in runs of an earlier covey."""
-
-    length: int
-    crc: int | None = 0
-
-    def as_json(self) -> dict[str, int | None]:
-        return self._asdict()
-
-
-START = Place(0, 0)
-
-
-def as_place(value: Any) -> Place | None:
-    """A place from JSON values; None where they are none."""
-    if is_count(value):
-        return Place(value, None)
-    if isinstance(value, dict) and value.keys() == {"length", "crc"} and all(is_count(x) for x in value.values()):
-        return Place(**value)
-    return None
+"""The bytes of the longest line."""
 
 
 class Row(NamedTuple):
-    """A line: its number from 1, its values, and the line itself."""
+    """A line of a file: its number, counted from 1, its values, and its bytes."""
 
     number: int
     values: dict[str, Any]
     line: bytes
 
 
-def read_rows(path: Path, known: Place | None = None) -> Iterator[Row]:
-    """The rows of a file; a last line that a kill cut short is left out.
+def read_rows(path: Path, known: Extent | None = None) -> Iterator[Row]:
+    """Yields the rows of a file. An incomplete last line, which a kill may leave, is skipped.
 
-    An error where a line is no JSON object, or where the file does not begin with the bytes that are `known`.
+    Args:
+        path: The file.
+        known: The part that a checkpoint relies on; the file must start with it.
+
+    Raises:
+        DamagedError: A line is not a JSON object, or the file does not start with the known part.
     """
     length = crc = 0
-    with reading(path) as handle:
+    with disk.reading(path) as handle:
         for number, line in enumerate(_lines(handle, path), 1):
             if known and length < known.length:
                 crc = zlib.crc32(line, crc)
             length += len(line)
             if line.endswith(b"\n"):
                 yield Row(number, _values(path, number, line), line)
-            if known and length == known.length and known.crc not in (None, crc):
+            if known and length == known.length and crc != known.crc:
                 raise DamagedError(f"{path} is damaged: its first {length:,} bytes are not those that were saved.")
             if known and length - len(line) < known.length < length:
                 raise DamagedError(f"{path} is damaged: the checkpoint ends within its line {number}.")
@@ -82,12 +52,13 @@ def read_rows(path: Path, known: Place | None = None) -> Iterator[Row]:
 
 
 def _lines(handle: int, path: Path) -> Iterator[bytes]:
-    """The lines of an open file, the last one perhaps without its end."""
-    rest, offset = b"", 0
-    while part := read_at(handle, CHUNK, offset):
+    """Yields the lines of an open file, with their line ends; the last line may have none."""
+    rest = b""
+    offset = 0
+    while part := disk.read_at(handle, disk.CHUNK, offset):
         offset += len(part)
-        *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
+        *complete, rest = (rest + part).split(b"\n")
+        for line in complete:
             yield line + b"\n"
         if len(rest) > MOST_LINE:
             raise DamagedError(f"{path} is damaged: it has a line of more than {MOST_LINE:,} bytes.")
@@ -101,113 +72,128 @@ def _values(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise DamagedError(f"{path} is damaged: line {number}, {line[:80]!r}, is no row.")
+        raise DamagedError(f"{path} is damaged: line {number}, {line[:80]!r}, is not a JSON object.")
     return values
 
 
 class Jsonl:
-    """Rows appended to a file. `place` is where a checkpoint stands in it."""
+    """A file of JSON lines that is open to append.
 
-    def __init__(self, path: Path, place: Place = START, say: Callable[[str], None] = print, step: int = 0) -> None:
-        """Opens the file and forgets what was written after `place`: a resumed run writes it again.
+    Args:
+        path: The file; created if it does not exist.
+        known: The part that the checkpoint relies on from which the run resumes. What follows it is cut off, because
+            the resumed run writes it again. If the file does not start with it, the file is renamed to `*.damaged` and
+            its valid rows up to the checkpoint are kept.
+        report: Called with a sentence about a damaged or missing file.
+        step: The environment step of the checkpoint.
+    """
 
-        A file that does not begin with what the checkpoint of `step` knows is set aside, and its sound rows are kept.
-        """
-        self.path, self.recovered = path, False
+    def __init__(self, path: Path, known: Extent = EMPTY, report: Callable[[str], None] = print, step: int = 0) -> None:
+        self.path = path
+        self.recovered = False
         self._buffer = bytearray()
-        self.place = START
-        if place.length:
-            self.place = self._verified(place) or self._recover(place, say, step)
-        self._handle = open_to_append(path)
-        if size_of(self._handle) > self.place.length:
-            truncate(self._handle, self.place.length)
-        sync_folder(path.parent)  # a checkpoint that counts on the file must not outlive its name
+        self.extent = EMPTY
+        if known.length:
+            self.extent = known if self._starts_with(known) else self._recover(known, report, step)
+        self._handle = disk.open_to_append(path)
+        if disk.file_size(self._handle) > self.extent.length:
+            disk.truncate(self._handle, self.extent.length)
+        disk.sync_folder(path.parent)  # no checkpoint may rely on a file whose name a power loss can remove
 
     def row(self, **values: Any) -> None:
+        """Appends a row to the buffer."""
         line = (json.dumps(values) + "\n").encode()
         self._buffer += line
-        length, crc = self.place
-        self.place = Place(length + len(line), zlib.crc32(line, crc or 0))
+        self.extent = Extent(self.extent.length + len(line), zlib.crc32(line, self.extent.crc))
 
     def flush(self) -> None:
-        rows, self._buffer = self._buffer, bytearray()
-        write_all(self._handle, rows)
+        """Writes the buffer to the file."""
+        rows = self._buffer
+        self._buffer = bytearray()
+        disk.write_all(self._handle, rows)
 
-    def sync(self) -> Place:
-        """Brings everything to the disk; returns the place, which a checkpoint may then rely on."""
+    def sync(self) -> Extent:
+        """Flushes everything to the disk. Returns the extent, on which a checkpoint may then rely."""
         self.flush()
-        sync(self._handle)
-        return self.place
+        disk.sync(self._handle)
+        return self.extent
 
     def close(self) -> None:
-        """May be called again."""
-        handle, self._handle = self._handle, -1
+        """Writes the buffer and closes the file. Further calls do nothing."""
+        handle = self._handle
+        self._handle = -1
         if handle < 0:
             return
         try:
-            write_all(handle, self._buffer)
+            disk.write_all(handle, self._buffer)
         finally:
-            close(handle)
+            disk.close(handle)
 
-    def _verified(self, known: Place) -> Place | None:
-        """The place, with its CRC, if the file begins so and a line ends there."""
-        length, crc, last = 0, 0, b""
+    def _starts_with(self, known: Extent) -> bool:
+        """Returns whether the file starts with the known part, and a line ends there."""
+        found = EMPTY
+        last = b""
         try:
-            with reading(self.path) as handle:
-                while part := read_at(handle, min(CHUNK, known.length - length), length):
-                    length, crc, last = length + len(part), zlib.crc32(part, crc), part[-1:]
+            with disk.reading(self.path) as handle:
+                while part := disk.read_at(handle, min(disk.CHUNK, known.length - found.length), found.length):
+                    found = Extent(found.length + len(part), zlib.crc32(part, found.crc))
+                    last = part[-1:]
         except FileNotFoundError:
-            return None
+            return False
         except OSError as error:
-            raise unreadable(self.path, error) from error
-        whole = length == known.length and known.crc in (None, crc) and last == b"\n"
-        return Place(length, crc) if whole else None
+            raise read_error(self.path, error) from error
+        return found == known and last == b"\n"
 
-    def _recover(self, known: Place, say: Callable[[str], None], step: int) -> Place:
-        """Sets a damaged file aside and keeps what can be used of it: rows that can be read, up to the checkpoint."""
+    def _recover(self, known: Extent, report: Callable[[str], None], step: int) -> Extent:
+        """Renames a damaged file, and keeps its valid rows up to the checkpoint under the old name."""
         self.recovered = True
-        if not is_there(self.path):
-            say(f"{self.path} is missing: what it held before step {step:,} is lost, and training starts a new one.")
-            return START
-        aside = self._free_name()
-        rename(self.path, aside)
-        rows, place = 0, START
-        with reading(aside) as old, replacing(self.path) as new:
-            for line in _sound(old, aside, known.length, step):
-                write_all(new, line)
-                place = Place(place.length + len(line), zlib.crc32(line, place.crc or 0))
+        if not disk.exists(self.path):
+            report(f"{self.path} is missing: its rows before step {step:,} are lost. Training starts a new file.")
+            return EMPTY
+        renamed = self._free_name()
+        disk.rename(self.path, renamed)
+        rows = 0
+        extent = EMPTY
+        with disk.reading(renamed) as old, replacing(self.path) as new:
+            for line in _valid_rows(old, renamed, known.length, step):
+                disk.write_all(new, line)
+                extent = Extent(extent.length + len(line), zlib.crc32(line, extent.crc))
                 rows += 1
-        say(
-            f"{self.path} is damaged: it is not what the checkpoint of step {step:,} knows. Set aside as {aside.name}; "
-            f"{rows:,} rows that can be read were kept, and training continues."
+        report(
+            f"{self.path} is damaged: it does not match the checkpoint of step {step:,}. It was renamed to "
+            f"{renamed.name}; its {rows:,} valid rows are kept, and training continues."
         )
-        return place
+        return extent
 
     def _free_name(self) -> Path:
-        number, aside = 1, self.path.with_name(self.path.name + ".damaged")
-        while is_there(aside):
+        number = 1
+        name = self.path.with_name(self.path.name + ".damaged")
+        while disk.exists(name):
             number += 1
-            aside = self.path.with_name(f"{self.path.name}.damaged-{number}")
-        return aside
+            name = self.path.with_name(f"{self.path.name}.damaged-{number}")
+        return name
 
 
-def _sound(handle: int, path: Path, length: int, step: int) -> Iterator[bytes]:
-    """The whole lines of a damaged file that are rows of a step up to the checkpoint's, and come before its place."""
-    place = last = 0
-    for line in _whole_lines(handle, path):
-        if place >= length:
+def _valid_rows(handle: int, path: Path, length: int, step: int) -> Iterator[bytes]:
+    """Yields the lines of a damaged file that are rows, within its first `length` bytes and no later than `step`."""
+    offset = last = 0
+    for line in _complete_lines(handle, path):
+        if offset >= length:
             return
         try:
             found = _values(path, 0, line).get("step")
         except DamagedError:
-            place += min(len(line), last)  # as long as a row, which it may have been
+            # A damaged line may have lost its line end and so hold several rows. Counted as one row of usual length,
+            # it does not end the search too early.
+            offset += min(len(line), last)
             continue
-        place, last = place + len(line), len(line)
+        offset += len(line)
+        last = len(line)
         if found is not None and is_count(found) and found <= step:
             yield line
 
 
-def _whole_lines(handle: int, path: Path) -> Iterator[bytes]:
-    """The lines that end, up to one that is too long to be one."""
+def _complete_lines(handle: int, path: Path) -> Iterator[bytes]:
+    """Yields the lines that have an end, up to the first that is too long to be a row."""
     with suppress(DamagedError):
         yield from (line for line in _lines(handle, path) if line.endswith(b"\n"))

@@ -1,6 +1,8 @@
-"""Arrays in the format of safetensors, through `atomic`: errors of the disk stay apart from content that is wrong.
+"""Arrays in the format of safetensors.
 
-The format: the length of the header (8 bytes), the header (JSON: name -> dtype, shape, place), the numbers.
+The format: the length of the header (8 bytes), the header (JSON: name -> dtype, shape, offsets), the numbers. covey has
+its own reader and writer because they tell errors of the disk from wrong content, and compute the digest in the same
+pass.
 """
 
 import hashlib
@@ -15,9 +17,10 @@ import numpy as np
 
 from covey.errors import CoveyError
 from covey.storage import documents
-from covey.storage.atomic import CHUNK, DamagedError, read_into, size_of
+from covey.storage.disk import CHUNK, DamagedError, file_size, read_into
 
 MOST_HEADER = 10**8
+"""The bytes of the longest header."""
 METADATA = "__metadata__"
 TYPES = {
     name: np.dtype(kind)
@@ -44,22 +47,22 @@ class Tensor(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file holds: arrays in the order of their bytes, and texts."""
+    """The content of a file: arrays in the order of their bytes, metadata, and the offset of the first array."""
 
     tensors: dict[str, Tensor]
-    texts: dict[str, str]
+    metadata: dict[str, str]
     start: int
-    """The offset of the first array."""
 
 
-def encode(arrays: dict[str, np.ndarray], texts: dict[str, str] | None = None) -> Iterator[memoryview]:
-    """The bytes of a file, in parts."""
-    # Larger numbers first: every array begins at a multiple of its own size.
+def encode(arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> Iterator[memoryview]:
+    """Yields the bytes of a file, in parts; the first part is the header."""
+    # Larger numbers first, so that every array starts at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda each: (-each[1].dtype.itemsize, each[0]))
-    header: dict[str, Any] = {METADATA: texts} if texts else {}
+    header: dict[str, Any] = {METADATA: metadata} if metadata else {}
     end = 0
     for name, array in ordered:
-        start, end = end, end + array.nbytes
+        start = end
+        end += array.nbytes
         kind = NAMES.get(array.dtype)
         if kind is None:
             raise CoveyError(f"{name} is of type {array.dtype}, which a checkpoint can't hold.")
@@ -74,8 +77,8 @@ def encode(arrays: dict[str, np.ndarray], texts: dict[str, str] | None = None) -
 
 
 def read_header(handle: int) -> Header:
-    """The header of an open file. Damaged, with the reason, where it describes anything but this very file."""
-    length = size_of(handle)
+    """Reads the header of an open file. Raises DamagedError with the reason if it does not describe this file."""
+    length = file_size(handle)
     first = bytearray(8)
     read_into(handle, memoryview(first), 0)
     size = struct.unpack("<Q", first)[0]
@@ -85,36 +88,44 @@ def read_header(handle: int) -> Header:
     read_into(handle, memoryview(text), 8)
     found = documents.parse(bytes(text))
     if not isinstance(found, dict):
-        raise DamagedError("its header is no object")
-    texts = found.pop(METADATA, {})
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise DamagedError("its metadata are no texts")
-    tensors = {name: _tensor(name, about, 8 + size) for name, about in found.items()}
+        raise DamagedError("its header is not a JSON object")
+    metadata = found.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise DamagedError("its metadata are not texts")
+    start = 8 + size
+    tensors = {name: _tensor(name, entry, start) for name, entry in found.items()}
     tensors = dict(sorted(tensors.items(), key=lambda each: (each[1].offset, each[1].size)))
-    end = 8 + size
+    end = start
     for name, tensor in tensors.items():
         if tensor.offset != end:
-            raise DamagedError(f"{name} does not begin where the array before it ends")
+            raise DamagedError(f"{name} does not start where the array before it ends")
         end += tensor.size
     if end != length:
         raise DamagedError(f"it has {length:,} bytes, and its header says {end:,}")
-    return Header(tensors, texts, 8 + size)
+    return Header(tensors, metadata, start)
 
 
-def fill(handle: int, array: np.ndarray, offset: int, seen: Callable[[memoryview], None] | None = None) -> None:
-    """Fills a contiguous array with the bytes of a file from an offset on; `seen` is given them too, in parts."""
-    raw = _bytes(array)
-    for start in range(0, len(raw), CHUNK):
-        part = raw[start : start + CHUNK]
-        read_into(handle, part, offset + start)
-        if seen:
-            seen(part)
+def _tensor(name: str, entry: Any, start: int) -> Tensor:
+    """Returns an entry of a header, checked."""
+    try:
+        kind, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        counts = [begin, end, *shape]
+    except (TypeError, KeyError, ValueError):
+        raise DamagedError(f"the header's entry {name[:80]!r} is incomplete") from None
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise DamagedError(f"{name[:80]} is of the unknown type {str(kind)[:20]!r}")
+    if not all(documents.is_count(number) for number in counts):
+        raise DamagedError(f"{name[:80]} has no valid shape and offsets")
+    tensor = Tensor(TYPES[kind], tuple(shape), start + begin)
+    if end - begin != tensor.size:
+        raise DamagedError(f"{name[:80]} has {end - begin:,} bytes, and its shape needs {tensor.size:,}")
+    return tensor
 
 
 def read_arrays(handle: int) -> tuple[dict[str, np.ndarray], str]:
-    """All arrays of an open file, and the SHA-256 of it, in one pass over the bytes."""
+    """Reads all arrays of an open file in one pass. Returns them and the SHA-256 of the file."""
     header = read_header(handle)
-    digest = hashlib.sha256(head_of(handle, header))
+    digest = hashlib.sha256(read_head(handle, header))
     arrays = {}
     for name, tensor in header.tensors.items():
         arrays[name] = empty(tensor)
@@ -122,46 +133,42 @@ def read_arrays(handle: int) -> tuple[dict[str, np.ndarray], str]:
     return arrays, digest.hexdigest()
 
 
-def read_leading(handle: int, tensor: Tensor, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """An array of an open file, or rows `start` to `stop` of it, which lie together."""
-    if stop is not None:
-        row = tensor._replace(shape=tensor.shape[1:]).size
-        tensor = Tensor(tensor.dtype, (stop - start, *tensor.shape[1:]), tensor.offset + start * row)
+def read_rows(handle: int, tensor: Tensor, start: int, stop: int) -> np.ndarray:
+    """Reads rows `start` to `stop` (along the first axis) of an array of an open file."""
+    row = tensor._replace(shape=tensor.shape[1:])
+    return read_array(handle, Tensor(row.dtype, (stop - start, *row.shape), row.offset + start * row.size))
+
+
+def read_array(handle: int, tensor: Tensor) -> np.ndarray:
+    """Reads an array of an open file."""
     array = empty(tensor)
     fill(handle, array, tensor.offset)
     return array
 
 
-def head_of(handle: int, header: Header) -> bytearray:
-    """The bytes before the first array."""
+def read_head(handle: int, header: Header) -> bytearray:
+    """Reads the bytes before the first array."""
     head = bytearray(header.start)
     read_into(handle, memoryview(head), 0)
     return head
 
 
+def fill(handle: int, array: np.ndarray, offset: int, also: Callable[[memoryview], None] | None = None) -> None:
+    """Fills a contiguous array with the bytes of a file from an offset on; `also` is called with each part of them."""
+    raw = _bytes(array)
+    for start in range(0, len(raw), CHUNK):
+        part = raw[start : start + CHUNK]
+        read_into(handle, part, offset + start)
+        if also:
+            also(part)
+
+
 def empty(tensor: Tensor) -> np.ndarray:
-    """Memory for an array; an error where there is not enough."""
+    """Allocates memory for an array. Raises a CoveyError if there is not enough."""
     try:
         return np.empty(tensor.shape, tensor.dtype)
     except (MemoryError, ValueError):
         raise CoveyError(f"An array of {tensor.size / 2**30:,.1f} GiB does not fit into memory.") from None
-
-
-def _tensor(name: str, about: Any, start: int) -> Tensor:
-    """The entry of a header."""
-    try:
-        kind, shape, (begin, end) = about["dtype"], about["shape"], about["data_offsets"]
-        counts = [begin, end, *shape]
-    except (TypeError, KeyError, ValueError):
-        raise DamagedError(f"the header's entry {name[:80]!r} is incomplete") from None
-    if not isinstance(kind, str) or kind not in TYPES:
-        raise DamagedError(f"{name[:80]} is of the unknown type {str(kind)[:20]!r}")
-    if not all(documents.is_count(number) for number in counts):
-        raise DamagedError(f"{name[:80]} has no valid shape and place")
-    tensor = Tensor(TYPES[kind], tuple(shape), start + begin)
-    if end - begin != tensor.size:
-        raise DamagedError(f"{name[:80]} has {end - begin:,} bytes, and its shape needs {tensor.size:,}")
-    return tensor
 
 
 def _bytes(array: np.ndarray) -> memoryview:

@@ -1,11 +1,11 @@
-"""The host loop: environments that run outside of JAX step on this thread while the device learns.
+"""The host loop: environments outside of JAX are stepped on this thread while the device learns.
 
-A block is collected with the policy as it was before the learning of the block before it, because that is still under
-way: acting on block b+1 knows what was learned from block b-1. Without overlap every iteration is learned from before
-the next one is collected, the same order as in the compiled loop.
+With overlap, a block is collected with the policy from before the learning of the previous block, because that is still
+under way: block b + 1 is collected by the agent that has learned from block b - 1. Without overlap every iteration is
+learned from before the next one is collected, in the same order as in the compiled loop.
 
-Everything random in a block follows from the member's key and the block's number, as in the compiled loop; environments
-are seeded from the member's key, and draw from their own generators then.
+All random numbers of a block follow from the member's key and the block's number, as in the compiled loop. Environments
+are seeded from the member's key and use their own random generators afterwards.
 """
 
 from typing import Any
@@ -14,104 +14,130 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.backend import acting_device, request_acting_device
 from covey.envs.base import HostBatch, HostEnv
-from covey.training.acting import Acting, acting_device
-from covey.training.device import DeviceLoop
-from covey.training.evaluate import Episodes
-from covey.training.host_episodes import evaluate_host
-from covey.training.host_programs import TICKET, HostPrograms, Learner
+from covey.training.host_acting import Acting
+from covey.training.host_programs import PLACEHOLDER_SIZE, HostPrograms, Learner
 from covey.training.member import Population, where
-from covey.training.spread import Axis
-from covey.training.trainer import Rows, Trainer
+from covey.training.sharding import Axis
+from covey.training.store import PopulationStore, check_axis
+from covey.training.trainer import Rows, Trainer, initial_shapes, initial_values
 from covey.types import Array, Key
 
 
 class HostLoop:
-    """Advances P members whose environments run on the host. Between calls everything is in the population.
+    """Trains members whose environments run on the host, such as Gymnasium's.
 
-    It keeps the environments open. They are set to what a population says where that is not what they were left at: at
-    the beginning, and after a checkpoint was read.
+    The loop keeps the environments open between calls; `close` closes them. Everything else is in the population: if
+    its environment states are not those that the loop has left (a new or restored population), they are loaded.
+
+    Args:
+        trainer: The training of one member, from `make_trainer`.
+        members: The number of members.
+        axis: `map` trains one member after the other, `vmap` all in lock-step (see `DeviceLoop`). By default the faster
+            one.
+        overlap: Step the environments while the device learns. The acting policy is then one block older.
+        workers: Worker processes that step the environments; 0 steps them in this process.
+
+    Example:
+        >>> env = covey.envs.make("gymnasium:HalfCheetah-v5")
+        >>> agent = covey.SAC(covey.SACConfig(), env.spec)
+        >>> loop = covey.HostLoop(covey.make_trainer(agent, env, covey.SACHyper()), members=2)
+        >>> population = loop.advance(loop.init(seed=0), blocks=20, warmup=True)
+        >>> population = loop.advance(population, blocks=100)
+        >>> loop.close()
     """
 
     devices = 1
-    """The learner's; acting has another."""
+    """The learner's device. Acting has another one."""
 
-    def __init__(self, trainer: Trainer, members: int, axis: Axis, overlap: bool = True, workers: int = 0) -> None:
-        self.trainer, self.members, self.overlap, self.workers = trainer, members, overlap, workers
-        self.axis: Axis = axis
-        self.programs = HostPrograms(trainer, members, axis, overlap)
-        self._broken, self._news = np.zeros(members), list[str]()
+    def __init__(
+        self, trainer: Trainer, members: int = 1, axis: Axis | None = None, overlap: bool = True, workers: int = 0
+    ) -> None:
+        request_acting_device()
+        self.trainer = trainer
+        self.members = members
+        self.axis: Axis = check_axis(trainer, members, axis)
+        self.overlap = overlap
+        self.workers = workers
+        self.programs = HostPrograms(trainer, members, self.axis, overlap)
+        self._broken = np.zeros(members)
+        self._messages: list[str] = []
         self._batch: HostBatch | None = None
-        self._judges: tuple[int, HostBatch] | None = None
-        self._left: np.ndarray | None = None
-        self._cut = ""
+        self._left: np.ndarray | None = None  # the states of the environments as the last call left them
+        self._cut_reason = ""
 
     @property
     def env(self) -> HostEnv:
         return self.trainer.env
 
-    def init(self, hypers: Any, keys: Key) -> Population:
-        """New members from hyper-parameters [P] and keys [P]. Their environments start when they are first stepped."""
-        return self.programs.init(hypers, keys)
+    def init(self, hypers: Any = None, seed: int | Key = 0) -> Population:
+        """Creates the members (see `Loop.init`). Their environments are opened when they are first stepped."""
+        return self.programs.init(*initial_values(self.trainer, self.members, hypers, seed))
 
-    def template(self, hypers: Any, keys: Key) -> Population:
-        """The shapes of a population, with nothing computed."""
-        return jax.eval_shape(self.programs.init, hypers, keys)
+    def template(self) -> Population:
+        """Returns the shapes of a population. Computes nothing."""
+        return jax.eval_shape(self.programs.init, *initial_shapes(self.trainer, self.members))
 
     def place(self, population: Population) -> Population:
-        """A population whose arrays may lie anywhere, on the learner's device."""
-        return jax.device_put(population)
+        """Moves a population to the learner's device."""
+        return self._store.place(population)
 
     def load(self, population: Population, data: Array) -> Population:
-        """New members with data [P, rows, N, width] in their replay, each record shown to the agent once."""
-        return self._plain.load(population, data)
+        """Fills the replay of new members (see `Loop.load`)."""
+        return self._store.load(population, data)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
-        """The population with another agent as a member's and, if they are given, with other data [rows, N, width]."""
-        return self._plain.put(population, member, agent, data)
+        """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
+        return self._store.put(population, member, agent, data)
 
     def restart(self, population: Population, failed: Any) -> Population:
-        """The replay of members that have failed [P] forgets what was not finite; everybody's episodes begin anew."""
-        population = self._plain.cleanse(population, failed)
-        world, self._left, self._cut = population.members.world, None, "a member had failed"
+        """Repairs the replay of failed members [P] (see `Loop.restart`). The episodes of all members start anew."""
+        population = self._store.repair(population, failed)
+        self._left = None
+        self._cut_reason = "a member had failed"
+        world = population.members.world
         actor = where(jnp.asarray(failed), population.members.agent, world.env.actor) if self.overlap else ()
-        state = jnp.asarray(self._tickets(int(population.block)).reshape(world.env.state.shape))
+        state = jnp.asarray(self._placeholders(int(population.block)).reshape(world.env.state.shape))
         world = world._replace(env=world.env._replace(actor=actor, state=state), obs=jnp.nan_to_num(world.obs))
         return population._replace(members=population.members._replace(world=world))
 
     @property
-    def _plain(self) -> DeviceLoop:
-        """What does not touch environments is as in the compiled loop."""
-        return DeviceLoop(self.trainer, self.members, self.axis)
+    def _store(self) -> PopulationStore:
+        return PopulationStore(self.trainer, self.axis)
 
-    def advance(self, population: Population, blocks: Array | int, warmup: bool) -> Population:
-        """The population `blocks` blocks later; all that was collected has been learned from, or is being."""
-        world, blocks = population.members.world, int(blocks)
+    def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
+        """Trains for a number of blocks (see `Loop.advance`). With overlap, the last learning may still be under way.
+
+        With 0 blocks it only compiles.
+        """
+        world = population.members.world
+        blocks = int(blocks)
         learner = Learner(population.members._replace(world=()), population.replay)
         acting = Acting(self.programs, population)
         if blocks == 0:
-            return _joined(self._compiled(learner, acting, warmup), world, population.block)
+            return _joined(self._compile(learner, acting, warmup), world, population.block)
         batch = self._opened(population, acting)
         start = int(population.block)
-        for number in range(start, start + blocks):
+        end = start + blocks
+        for number in range(start, end):
             acting.begin(number)
             for first in range(0, self.trainer.iterations, self._group):
                 rows, finished = acting.collect(batch, first, self._group, warmup)
                 place = np.int32(number), np.int32(first), np.int32(self._group)
-                learner = self._learned(learner, acting, rows, finished, place, warmup)
+                learner = self._learn(learner, acting, rows, finished, place, warmup)
         self._broken += acting.broken
-        end = start + blocks
         return _joined(learner, acting.world(self._saved(batch, end), learner.members.agent), jnp.int32(end))
 
     @property
     def _group(self) -> int:
-        """Iterations that are collected before they are learned from."""
+        """The number of iterations that are collected before they are learned from."""
         return self.trainer.iterations if self.overlap else 1
 
-    def _learned(
+    def _learn(
         self, learner: Learner, acting: Acting, rows: Rows, finished: np.ndarray, place: Any, warmup: bool
     ) -> Learner:
-        """Starts the learning and hands an agent over to act: with overlap, the one from before, without a wait."""
+        """Starts the learning and updates the acting agents: with overlap, to those from before it, without waiting."""
         if self.overlap:
             acting.take(learner.members.agent)
         learner = self.programs.learn(learner, rows, finished, *place, warmup=warmup)
@@ -119,8 +145,8 @@ class HostLoop:
             acting.take(learner.members.agent)
         return learner
 
-    def _compiled(self, learner: Learner, acting: Acting, warmup: bool) -> Learner:
-        """The learner as it is, after every program has been compiled."""
+    def _compile(self, learner: Learner, acting: Acting, warmup: bool) -> Learner:
+        """Compiles every program, by acting once and learning from no iterations. Returns an equal learner."""
         acting.begin(0)
         decision = acting.decide(0, warmup)
         row = Rows(acting.record(decision, acting.returns), acting.obs)  # type: ignore[arg-type]
@@ -129,85 +155,80 @@ class HostLoop:
         return self.programs.learn(learner, rows, none, *np.zeros(3, np.int32), warmup=warmup)
 
     def _opened(self, population: Population, acting: Acting) -> HostBatch:
-        """The environments, set to where the population has them unless they are there."""
-        state, seeds = np.asarray(population.members.world.env.state), np.asarray(population.members.world.env.seeds)
+        """Returns the environments, in the states that the population has."""
+        state = np.asarray(population.members.world.env.state)
+        seeds = np.asarray(population.members.world.env.seeds)
         if self._batch is None:
             self._batch = self.env.open(seeds.size, self.workers)
-            self._say_shared()
+            self._report_shared_device()
         if self._left is not None and np.array_equal(state, self._left):
             return self._batch
-        if not state.any():
+        if not state.any():  # a new population
             acting.obs = self._batch.reset(seeds.ravel()).reshape(acting.obs.shape)
-        elif state[0, 0, 0]:
+        elif state[0, 0, 0]:  # saved states; the first byte of a placeholder is 0
             self._batch.load(state.reshape(seeds.size, -1))
         else:
             block = int(population.block)
             again = [np.random.SeedSequence([int(seed), block]).generate_state(1)[0] for seed in seeds.ravel()]
             self._batch.restart(np.asarray(again, np.uint32))
             acting.last[:] = True
-            self._say_restart()
+            self._report_restart()
         return self._batch
 
-    def _say_shared(self) -> None:
+    def _report_shared_device(self) -> None:
         if self.overlap and acting_device() == jax.local_devices()[0]:
-            self._news.append(
-                "Acting and learning share a device, so that they wait for each other: jax had begun with one before. "
-                "Start the run in a process of its own, or set jax_num_cpu_devices to 2 before jax is used."
+            self._messages.append(
+                "Acting and learning share a device and wait for each other, because jax was started with one device. "
+                "Start the run in a new process, or set jax_num_cpu_devices to 2 before jax is used."
             )
 
-    def _say_restart(self) -> None:
-        why = self.env.unsaved or "it could not be saved any more"
-        why = self._cut or f"the state of the environments is not in the checkpoint ({why})"
-        self._cut = ""
-        self._news.append(
-            f"Episodes were cut off and begin anew, because {why}. The agents, their replay and their random numbers "
-            "go on exactly."
+    def _report_restart(self) -> None:
+        unsaved = self.env.unsaved or "it could not be saved any more"
+        reason = self._cut_reason or f"the state of the environments is not in the checkpoint ({unsaved})"
+        self._cut_reason = ""
+        self._messages.append(
+            f"Episodes were cut off and start anew, because {reason}. The agents, their replay and their random "
+            "numbers continue exactly."
         )
 
     def _saved(self, batch: HostBatch, block: int) -> np.ndarray:
-        """The states of the environments [P, N, bytes], or tickets for those that can't be saved."""
-        states = batch.save() if self.env.state_size else self._tickets(block)
+        """Returns the states of the environments [P, N, bytes], or placeholders if one can't be saved."""
+        states = batch.save() if self.env.state_size else self._placeholders(block)
         if not states[:, 0].all():
-            states = self._tickets(block)
+            states = self._placeholders(block)
         self._left = states.reshape(self.members, self.trainer.envs, -1)
         return self._left
 
-    def _tickets(self, block: int) -> np.ndarray:
-        """What stands in the place of states [P * N, bytes] that can't be had: their first byte is 0."""
-        tickets = np.zeros((self.members * self.trainer.envs, self.env.state_size or TICKET), np.uint8)
-        tickets[:, :TICKET] = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
-        return tickets
+    def _placeholders(self, block: int) -> np.ndarray:
+        """Returns bytes [P * N, bytes] in place of states. The first byte is 0, unlike that of a saved state."""
+        found = np.zeros((self.members * self.trainer.envs, self.env.state_size or PLACEHOLDER_SIZE), np.uint8)
+        found[:, :PLACEHOLDER_SIZE] = np.frombuffer(np.int64(block << 8).tobytes(), np.uint8)
+        return found
 
-    def evaluate(self, states: Any, hypers: Any, key: Key, episodes: int) -> Episodes:
-        """Greedy episodes of every member, in environments of their own that stay open for the next time."""
-        count = jax.tree.leaves(hypers)[0].shape[0] * episodes
-        if self._judges is None or self._judges[0] != count:
-            self._close_judges()
-            self._judges = count, self.env.open(count, min(self.workers, count))
-        limit = self.env.spec.episode_length
-        return evaluate_host(self.trainer.agent, self._judges[1], states, hypers, key, episodes, limit)
+    def reset_tally(self, population: Population) -> Population:
+        """Sets the sums of all members to zero (see `Loop.reset_tally`)."""
+        return self._store.reset_tally(population)
 
-    def take_news(self) -> list[str]:
-        """What a user should know, once."""
-        news, self._news = self._news, []
-        return news
+    def take_messages(self) -> list[str]:
+        """Returns the messages for the user since the last call."""
+        messages = self._messages
+        self._messages = []
+        return messages
 
-    def take_broken(self) -> np.ndarray:
-        """How many episodes [P] broke off since this was last asked, because a worker failed."""
-        broken, self._broken = self._broken, np.zeros(self.members)
-        return broken
+    def take_broken(self) -> dict[str, np.ndarray]:
+        """Returns the number of episodes [P] that broke off since the last call; empty without workers."""
+        if not self.workers:
+            return {}
+        broken = self._broken
+        self._broken = np.zeros(self.members)
+        return {"train/broken": broken}
 
     def close(self) -> None:
-        """Closes the environments; a later `advance` opens others, and sets them to where its population has them."""
-        self._close_judges()
+        """Closes the environments. A later `advance` opens new ones, in the states that its population has."""
         if self._batch is not None:
             self._batch.close()
-            self._batch, self._left = None, None
-
-    def _close_judges(self) -> None:
-        if self._judges is not None:
-            self._judges[1].close()
-            self._judges = None
+            self._batch = None
+            self._left = None
 
 
 def _joined(learner: Learner, world: Any, block: Array) -> Population:

@@ -1,4 +1,4 @@
-"""The compiled parts of the host loop: acting, and learning from what was collected."""
+"""The compiled parts of the host loop: acting, and learning from the collected rows."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,19 +10,22 @@ import jax.numpy as jnp
 from covey.agent import Decision
 from covey.replay import ReplayState
 from covey.training.member import Member, Population, new_tally, start_world
-from covey.training.spread import Axis
+from covey.training.sharding import Axis
+from covey.training.store import over_slots
 from covey.training.trainer import Rows, Trainer
 from covey.types import Array, Key
 
-TICKET = 8
-"""Bytes in the place of a state that can't be saved: by them the loop knows environments that are still its own."""
+PLACEHOLDER_SIZE = 8
+"""Bytes that replace the state of an environment that can't be saved. They identify the loop's own environments."""
 
 
 class HostWorld(NamedTuple):
-    """What it takes to go on with N host environments, as plain arrays.
+    """The state of N host environments as plain arrays.
 
-    `seeds` [N] of the first episodes; `state` [N, bytes], all 0 before them; `actor`, the agent that acts on the next
-    block, which with overlap is not the newest, and `()` without.
+    Args:
+        seeds: [N] seeds of the first episodes.
+        state: [N, bytes] states of the environments; all 0 before the first episode.
+        actor: The agent that acts in the next block. With overlap it is not the newest; `()` without overlap.
     """
 
     seeds: Array
@@ -39,7 +42,7 @@ class Learner(NamedTuple):
 
 @dataclass(frozen=True)
 class HostPrograms:
-    """The compiled parts of the host loop. Static and hashable."""
+    """The compiled parts of the host loop. Static and hashable, so that equal loops share them."""
 
     trainer: Trainer
     members: int
@@ -48,23 +51,25 @@ class HostPrograms:
 
     @partial(jax.jit, static_argnames="self")
     def init(self, hypers: Any, keys: Key) -> Population:
+        """Creates the members from hyper-parameters and keys [P]."""
         members = jax.vmap(self._member)(hypers, keys)
         return Population(members, self.trainer.replay.init(self.members), jnp.zeros((), jnp.int32))
 
     def _member(self, hyper: Any, key: Key) -> Member:
-        trainer, envs = self.trainer, self.trainer.envs
+        trainer = self.trainer
+        envs = trainer.envs
         key_agent, key_world, key_stream = jax.random.split(key, 3)
         key_reset, key_begin = jax.random.split(key_world)
         agent = trainer.agent.init(hyper, key_agent)
         memory = jax.vmap(lambda k: trainer.agent.begin(agent, hyper, k))(jax.random.split(key_begin, envs))
-        state = jnp.zeros((envs, trainer.env.state_size or TICKET), jnp.uint8)
+        state = jnp.zeros((envs, trainer.env.state_size or PLACEHOLDER_SIZE), jnp.uint8)
         env = HostWorld(jax.random.bits(key_reset, (envs,), jnp.uint32), state, agent if self.overlap else ())
         world = start_world(env, jnp.zeros((envs, trainer.env.spec.obs_size)), memory)
         return Member(agent, hyper, world, new_tally(len(trainer.quantities)), key_stream)
 
     @partial(jax.jit, static_argnames="self")
     def step_keys(self, keys: Key, number: Array) -> Key:
-        """The random numbers for acting in a block, [P, rows, ...]."""
+        """Returns the random keys for acting in a block, [P, rows, ...]."""
 
         def one(key: Key) -> Key:
             drawn = self.trainer.draws(self.trainer.block_keys(key, number)[1]).step
@@ -76,13 +81,12 @@ class HostPrograms:
     def act(
         self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Array, keys: Key, row: Array, warmup: bool
     ) -> Decision:
-        """Decisions [P, N] for row `row[1]` of block `row[0]`."""
-        rows = self.trainer.iterations * self.trainer.unroll
-        iteration = (row[0] * rows + row[1]) // self.trainer.unroll
+        """Returns decisions [P, N] for row `row[1]` of block `row[0]`."""
+        iteration = (row[0] * self.trainer.block_rows + row[1]) // self.trainer.unroll
 
         def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key) -> Decision:
-            hyper, keys = self.trainer.hyper_at(hyper, iteration), keys[row[1]]
-            return self.trainer.decide(agent, hyper, memory, first, obs, keys, "random" if warmup else "sample")
+            hyper = self.trainer.hyper_at(hyper, iteration)
+            return self.trainer.decide(agent, hyper, memory, first, obs, keys[row[1]], "random" if warmup else "sample")
 
         return jax.vmap(one)(actor, hypers, memory, first, obs, keys)
 
@@ -90,36 +94,29 @@ class HostPrograms:
     def learn(
         self, learner: Learner, rows: Rows, finished: Array, number: Array, start: Array, count: Array, warmup: bool
     ) -> Learner:
-        """The learner after `count` iterations of block `number` from its iteration `start` on.
+        """Learns from `count` iterations of block `number`, from its iteration `start` on.
 
-        Rows are [P, iterations, unroll, N, ...]; `finished` [P, 3] is what to add to the tally of episodes.
+        Args:
+            learner: The learner; it is donated.
+            rows: The collected rows, [P, iterations, unroll, N, ...].
+            finished: [P, 3]: the number of episodes that ended in them, their returns and their lengths.
+            number: The number of the block.
+            start: The first iteration within the block.
+            count: The number of iterations.
+            warmup: Store the rows, but learn nothing.
         """
 
-        def one(member: Member, replay: ReplayState, rows: Rows, finished: Array, slot: Array) -> Learner:
+        def one(member: Member, replay: ReplayState, slot: Any, rows: Rows, finished: Array) -> Any:
             episodes = member.tally.episodes + finished
             member = member._replace(tally=member.tally._replace(episodes=episodes))
             draws = self.trainer.draws(self.trainer.block_keys(member.key, number)[1])
 
-            def iterate(i: Array, carry: Learner) -> Learner:
-                fresh, own = jax.tree.map(lambda x: x[i], rows), jax.tree.map(lambda x: x[start + i], draws)
+            def iterate(i: Array, carry: tuple[Member, ReplayState]) -> tuple[Member, ReplayState]:
+                fresh = jax.tree.map(lambda x: x[i], rows)
+                drawn = jax.tree.map(lambda x: x[start + i], draws)
                 iteration = number * self.trainer.iterations + start + i
-                return Learner(*self.trainer.learn(*carry, fresh, own, iteration, slot, warmup))
+                return self.trainer.learn(*carry, fresh, drawn, iteration, slot, warmup)
 
-            return jax.lax.fori_loop(0, count, iterate, Learner(member, replay))
+            return jax.lax.fori_loop(0, count, iterate, (member, replay))
 
-        written = learner.replay.written
-        if self.axis == "vmap":
-            axes = ReplayState(data=0, written=None)  # type: ignore[arg-type]
-            own = ReplayState(learner.replay.data[:, None], written)
-            step = jax.vmap(one, in_axes=(0, axes, 0, 0, None), out_axes=Learner(0, axes))  # type: ignore[arg-type]
-            members, replay = step(learner.members, own, rows, finished, jnp.int32(0))
-            return Learner(members, ReplayState(replay.data[:, 0], replay.written))
-
-        def in_turn(data: Array, x: tuple[Member, Rows, Array, Array]) -> tuple[Array, Member]:
-            member, rows, finished, slot = x
-            after = one(member, ReplayState(data, written), rows, finished, slot)
-            return after.replay.data, after.members
-
-        each = (learner.members, rows, finished, jnp.arange(self.members, dtype=jnp.int32))
-        data, members = jax.lax.scan(in_turn, learner.replay.data, each)
-        return Learner(members, ReplayState(data, written + count * self.trainer.unroll))
+        return Learner(*over_slots(one, self.axis, learner.members, learner.replay, rows, finished))

@@ -1,4 +1,4 @@
-"""What a member of a population owns, and the population itself."""
+"""The data of a member and of a population."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,18 @@ from covey.types import Array, Key
 
 
 class World(NamedTuple):
-    """N environments in the middle of their episodes."""
+    """N environments in the middle of their episodes: arrays [N, ...].
+
+    Args:
+        env: The states of the environments (for host environments, a `HostWorld`).
+        obs: Their observations.
+        memory: The policy's memories.
+        first: The next step is the first of an episode.
+        last: The observation is the final one of an episode: the next step ignores its action and starts a new one.
+        clock: Steps of the episode so far.
+        returns: Its return so far.
+        episodes: Episodes that ended so far, of each environment.
+    """
 
     env: Any
     obs: Array
@@ -23,11 +34,13 @@ class World(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Sums since the last log, and the first thing that was not finite.
+    """Sums since the last log, and the first quantity that was not finite.
 
-    `sums` follows `Trainer.quantities`, over the `learned` iterations that were no warm-up; `episodes` is the number,
-    return and length of the episodes that ended;
-    `fault` is the quantity (-1 while all is well) and the iteration at which it appeared.
+    Args:
+        sums: Sums of `Trainer.quantities` over iterations.
+        learned: The number of iterations that learned, so not those of the warm-up.
+        episodes: [3]: the number of episodes that ended, and the sums of their returns and lengths.
+        fault: [2]: the index of the first quantity that was not finite (-1 for none), and its iteration.
     """
 
     sums: Array
@@ -37,7 +50,10 @@ class Tally(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One agent, its hyper-parameters, environments and random stream. Its replay is a slot of the population's."""
+    """One agent with its hyper-parameters, environments, statistics and random key.
+
+    Its replay is one slot of the population's.
+    """
 
     agent: Any
     hyper: Any
@@ -47,7 +63,20 @@ class Member(NamedTuple):
 
 
 class Population(NamedTuple):
-    """P members (leading axis P), their replay, and the blocks done. A single agent is a population of one."""
+    """All that training changes: plain arrays, which can be saved, restored and moved between devices.
+
+    A single agent is a population of one.
+
+    Args:
+        members: The members; every array has the leading axis P.
+        replay: Their replay, one slot per member.
+        block: The number of blocks done.
+
+    Example:
+        >>> population = loop.advance(loop.init(seed=0), blocks=10, warmup=True)
+        >>> population.members.hyper.actor_lr.shape
+        (8,)
+    """
 
     members: Member
     replay: ReplayState
@@ -55,18 +84,27 @@ class Population(NamedTuple):
 
 
 def new_tally(quantities: int) -> Tally:
+    """Returns an empty tally of a number of quantities."""
     return Tally(jnp.zeros(quantities), jnp.zeros((), jnp.int32), jnp.zeros(3), jnp.full(2, -1, jnp.int32))
 
 
 def start_world(env: Any, obs: Array, memory: Any) -> World:
-    """N environments at the start of their first episodes."""
+    """Returns N environments at the start of their first episodes."""
     envs = obs.shape[0]
-    yes, no, zero = jnp.ones(envs, bool), jnp.zeros(envs, bool), jnp.zeros(envs, jnp.int32)
-    return World(env, obs, memory, yes, no, zero, jnp.zeros(envs), jnp.copy(zero))
+    return World(
+        env,
+        obs,
+        memory,
+        first=jnp.ones(envs, bool),
+        last=jnp.zeros(envs, bool),
+        clock=jnp.zeros(envs, jnp.int32),
+        returns=jnp.zeros(envs),
+        episodes=jnp.zeros(envs, jnp.int32),
+    )
 
 
 def where(condition: Array, yes: Any, no: Any) -> Any:
-    """`yes` or `no` for each environment: the condition is [N], the leaves [N, ...]."""
+    """Selects rows of two trees: the condition is [N], the leaves are [N, ...]."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)

@@ -1,4 +1,4 @@
-"""An agent whose matrix products run in another precision."""
+"""Agents whose matrix products run in another precision."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,9 +13,9 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class InPrecision:
-    """The agent with its products rounded to bfloat16 and summed up in float32.
+    """An agent whose matrix products take bfloat16 inputs and accumulate in float32.
 
-    Parameters, optimiser, losses and everything else stay float32, and so does the environment.
+    Everything else stays in float32: parameters, optimiser, losses, and the environment.
     """
 
     agent: Agent[Any, Any, Any]
@@ -46,4 +46,5 @@ class InPrecision:
 
 
 def in_precision(agent: Agent[Any, Any, Any], precision: Precision) -> Agent[Any, Any, Any]:
+    """Returns the agent with its matrix products in a precision."""
     return agent if precision == "float32" else InPrecision(agent, precision)

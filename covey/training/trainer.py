@@ -1,12 +1,13 @@
-"""How one member learns: decide, step, store, learn. Nothing here knows an algorithm or a population.
+"""The training of one member: decide, step, store, learn. It knows no algorithm and no population.
 
-Time has three sizes. A *row* is one step of each of the N environments. An *iteration* collects `unroll` rows and
-learns from replay. A *block* is `iterations` iterations; its random numbers are drawn at once and its start states
-are drawn anew, because many small draws cost more than the work they serve. Everything random in a block follows
-from the member's key and the block's number alone, so where a program is cut into chunks does not change it.
+Time has three units. A *row* is one step of each of the N environments. An *iteration* collects `unroll` rows and
+learns from replay. A *block* is `iterations` iterations; all its random numbers and its start states are drawn at once,
+because many small draws cost more than the work they serve. They follow from the member's key and the block's number
+(`fold_in`), so it does not matter into which chunks of blocks a run is divided, or where it is resumed.
 """
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -17,25 +18,26 @@ import jax.numpy as jnp
 
 from covey.agent import Agent, Decision
 from covey.envs.base import Env, HostEnv, check_env
-from covey.errors import require
+from covey.errors import require, unknown
+from covey.hyper.names import by_name, with_values
+from covey.hyper.schedule import as_schedules, hyper_at, initial_hyper
 from covey.replay import Record, Replay, ReplayState
 from covey.training.member import Member, Tally, World, new_tally, start_world, where
-from covey.training.schedule import at, initial
 from covey.types import Array, Key, Mode, Step
 
 REWARDS = "rewards"
-"""The parts of the reward, stored with each step where there are several."""
-LOADING, RESTARTING = 2**32 - 1, 2**32 - 2
-"""What the random numbers of loading data and of new environments are drawn from, where a block has its number: no
-block has these."""
+"""The name of the extra that holds the parts of the reward, if it has several."""
+LOADING = 2**32 - 1
+RESTARTING = 2**32 - 2
+"""Reserved `fold_in` values for loading data and restarting environments; no block has these numbers."""
 BLOCK_STEPS = 100
-"""Environment steps in a block, about: enough to amortise its draws, few enough to stop almost anywhere."""
+"""Environment steps in a block, roughly: enough to amortise its draws, few enough to stop almost anywhere."""
 HOST_STEPS = 50
-"""The same for host environments, whose policy is up to two blocks old."""
+"""The same for host environments, where the acting policy is up to two blocks old."""
 
 
 class Draws(NamedTuple):
-    """The random numbers of the iterations of a block, [iterations, ...]."""
+    """The random numbers of a block, [iterations, ...]: keys to step, observe and update, and bits to sample replay."""
 
     step: Key
     observe: Key
@@ -44,7 +46,7 @@ class Draws(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Fresh records [T, N], and the observation after each."""
+    """Fresh records [T, N], and the observation that followed each."""
 
     records: Record
     next_obs: Array
@@ -52,11 +54,30 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Trainer:
-    """One member's program. Static and hashable: two equal trainers share one compilation."""
+    """The training of one member. Static and hashable: two equal trainers share one compilation.
+
+    Create it with `make_trainer`, and train with a `DeviceLoop` or a `HostLoop`.
+
+    Args:
+        agent: The agent.
+        env: The environment: an `Env`, or a `HostEnv` for the host loop.
+        schedules: The agent's Hyper with a `Schedule` in every field.
+        replay: The layout of the replay.
+        envs: Environments per member, N.
+        unroll: Rows per iteration.
+        updates: Calls of the agent's `update` per iteration.
+        iterations: Iterations per block.
+        metrics: Names of the agent's metrics.
+        shared: Members learn from the replay of all members.
+
+    Example:
+        >>> trainer = covey.make_trainer(agent, env, covey.SACHyper(), envs=4)
+        >>> trainer.block_steps
+        100
+    """
 
     agent: Agent[Any, Any, Any]
     env: Any
-    """An Env; a HostEnv where the host loop does the collecting."""
     schedules: Any
     replay: Replay
     envs: int
@@ -65,30 +86,30 @@ class Trainer:
     iterations: int
     metrics: tuple[str, ...]
     shared: bool = False
-    """Members learn from the replay of all."""
 
     @property
     def block_rows(self) -> int:
-        """Rows that a member collects in a block."""
+        """Rows per block."""
         return self.iterations * self.unroll
 
     @property
     def block_steps(self) -> int:
-        """Environment steps in a block."""
+        """Environment steps per block and member."""
         return self.block_rows * self.envs
 
     @property
     def _episodes_per_block(self) -> int:
-        """The start states of an environment in a block. By default as many as it can begin episodes: each takes two
-        records at least."""
-        return -(-self.iterations * self.unroll // self.env.spec.steps_per_start)
+        """Start states that are drawn per environment and block. By default as many as it can start episodes, since
+        each episode takes two records at least."""
+        return -(-self.block_rows // self.env.spec.steps_per_start)
 
     @property
     def quantities(self) -> tuple[str, ...]:
-        """Names of what the tally sums and watches: what comes in, then the agent's metrics."""
+        """Names of the quantities in the tally: two of the incoming data, then the agent's metrics."""
         return ("observation", "reward", *self.metrics)
 
     def init(self, hyper: Any, key: Key) -> Member:
+        """Creates a member."""
         key_agent, key_world, key_stream = jax.random.split(key, 3)
         agent = self.agent.init(hyper, key_agent)
         return Member(
@@ -96,16 +117,17 @@ class Trainer:
         )
 
     def restart(self, member: Member, block: Array) -> Member:
-        """The member with new environments."""
+        """Gives a member new environments."""
         key = jax.random.fold_in(jax.random.fold_in(member.key, RESTARTING), block)
         return member._replace(world=self._new_world(member.agent, member.hyper, key))
 
-    def show(self, member: Member, rows: Array) -> Member:
-        """The member after its agent has observed rows [T, N, width] of replay once, as if it had collected them."""
-        hyper = at(member.hyper, self.schedules, jnp.int32(0))
+    def observe_loaded(self, member: Member, rows: Array) -> Member:
+        """Lets a member's agent observe rows [T, N, width] of replay once, as if it had collected them."""
+        hyper = hyper_at(member.hyper, self.schedules, jnp.int32(0))
         records = self.replay.records(rows)
         memory = jax.tree.map(lambda x: x[0], member.world.memory)
-        obs, key = member.world.obs[0], jax.random.fold_in(member.key, LOADING)
+        obs = member.world.obs[0]
+        key = jax.random.fold_in(member.key, LOADING)
         made = jax.eval_shape(lambda: self.agent.act(member.agent, hyper, memory, obs, key, "sample").extras)
         own = {n: records.extras[n].reshape(*rows.shape[:2], *x.shape).astype(x.dtype) for n, x in made.items()}
         next_obs = jnp.concatenate([records.obs[1:], records.obs[-1:]])
@@ -121,7 +143,18 @@ class Trainer:
     def block(
         self, member: Member, replay: ReplayState, number: Array, slot: Array | int, warmup: bool
     ) -> tuple[Member, ReplayState]:
-        """One block: `warmup` (static) collects at random and learns nothing."""
+        """Trains a member for one block.
+
+        Args:
+            member: The member.
+            replay: The replay of all members, or of this one alone.
+            number: The number of the block, from which its random numbers follow.
+            slot: The member's slot in the replay.
+            warmup: Act at random and learn nothing. Static.
+
+        Returns:
+            The member and the replay.
+        """
         key_starts, key_draws = self.block_keys(member.key, number)
         starts = self._starts(key_starts)
         first = number * self.iterations
@@ -138,13 +171,13 @@ class Trainer:
         return member, replay
 
     def block_keys(self, key: Key, number: Array) -> tuple[Key, Key]:
-        """What the start states and all other random numbers of a block are drawn from."""
+        """Returns the keys of a block: for its start states, and for all its other random numbers."""
         key_starts, key_draws = jax.random.split(jax.random.fold_in(key, number))
         return key_starts, key_draws
 
     def hyper_at(self, hyper: Any, iteration: Array) -> Any:
-        """A member's hyper-parameters at an iteration, counted from the run's first."""
-        return at(hyper, self.schedules, iteration * self.unroll * self.envs)
+        """Returns a member's hyper-parameters at an iteration, counted from the first of the run."""
+        return hyper_at(hyper, self.schedules, iteration * self.unroll * self.envs)
 
     def learn(
         self,
@@ -156,8 +189,9 @@ class Trainer:
         slot: Array | int,
         warmup: bool,
     ) -> tuple[Member, ReplayState]:
-        """What an iteration does with the rows that it collected: stores, observes and, after the warm-up, learns."""
-        records, hyper = rows.records, self.hyper_at(member.hyper, iteration)
+        """Stores the rows of an iteration, lets the agent observe them and, after the warm-up, updates it."""
+        records = rows.records
+        hyper = self.hyper_at(member.hyper, iteration)
         replay = self.replay.add(replay, records, slot)
         agent = self.agent.observe(member.agent, hyper, _rollout(*rows), draws.observe)
         member = member._replace(agent=agent)
@@ -169,13 +203,13 @@ class Trainer:
         return member._replace(tally=tally), replay
 
     def decide(self, agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key, mode: Mode) -> Decision:
-        """A decision for each of the N environments; at the first step of an episode, from a new memory."""
+        """Decides for each of the N environments; at the first step of an episode, with a new memory."""
         key_begin, key_act = keys[0], keys[1]
         memory = where(first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), memory)
         return jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, obs, key_act)
 
     def _collect(self, member: Member, iteration: Array, draws: Draws, starts: Any, mode: Mode) -> tuple[Member, Rows]:
-        """The `unroll` rows of an iteration."""
+        """Collects the `unroll` rows of an iteration."""
         hyper = self.hyper_at(member.hyper, iteration)
 
         def row(carry: tuple[World, Tally], key: Key) -> tuple[tuple[World, Tally], Rows]:
@@ -188,11 +222,12 @@ class Trainer:
     def _row(
         self, agent: Any, hyper: Any, world: World, tally: Tally, starts: Any, keys: Key, mode: Mode
     ) -> tuple[tuple[World, Tally], Rows]:
-        """One step of every environment. One whose episode is over ignores its action and takes a new start."""
+        """Steps every environment. One whose episode is over ignores its action and takes a new start state."""
         decision = self.decide(agent, hyper, world.memory, world.first, world.obs, keys, mode)
         env, outcome = jax.vmap(self.env.step)(world.env, decision.action, keys[2])
 
-        ended, going = world.last, ~world.last
+        ended = world.last
+        going = ~ended
         parts = where(going, outcome.reward, jnp.zeros_like(outcome.reward))
         reward = self.env.spec.reward(parts)
         terminated = outcome.terminated & going
@@ -220,7 +255,7 @@ class Trainer:
     def _update(
         self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, iteration: Array, slot: Array | int
     ) -> tuple[Member, Array]:
-        """`updates` calls of the agent's update, each on a batch of its own; metrics averaged."""
+        """Calls the agent's `update` `updates` times, each with a new batch. Returns the mean of the metrics."""
 
         def update(agent: Any, x: tuple[Array, Key]) -> tuple[Any, Array]:
             bits, key = x
@@ -228,7 +263,7 @@ class Trainer:
                 pending = (iteration % self.iterations + 1) * self.unroll
                 batch = self.replay.sample_all(replay, self.agent.plan, bits, pending, self.block_rows)
             else:
-                batch = self.replay.sample(replay, self.agent.plan, bits, slot)
+                batch = self.replay.sample_bits(replay, self.agent.plan, bits, slot)
             agent, metrics = self.agent.update(agent, hyper, batch, key)
             return agent, jnp.concatenate([metrics[name].reshape(-1) for name in sorted(metrics)])
 
@@ -242,10 +277,11 @@ class Trainer:
         return start_world(env, obs, memory)
 
     def _starts(self, key: Key) -> Any:
-        """Fresh start states for a block: [episodes, N]."""
+        """Draws the start states of a block, [episodes, N]."""
         return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (self._episodes_per_block, self.envs)))
 
     def draws(self, key: Key) -> Draws:
+        """Draws the random numbers of a block, all at once."""
         key_step, key_observe, key_sample, key_update = jax.random.split(key, 4)
         return Draws(
             step=jax.random.split(key_step, (self.iterations, self.unroll, 3, self.envs)),
@@ -256,13 +292,14 @@ class Trainer:
 
 
 def _rollout(records: Record, next_obs: Array) -> Step:
-    """Records [T, N] as an agent sees them when they are fresh."""
-    terminated, last = records.terminated.astype(jnp.float32), records.last.astype(jnp.float32)
+    """Returns fresh records [T, N] as the steps that an agent observes."""
+    terminated = records.terminated.astype(jnp.float32)
+    last = records.last.astype(jnp.float32)
     return Step(records.obs, records.action, records.reward, terminated, next_obs, 1.0 - last, records.extras)
 
 
 def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tally:
-    """The tally with an iteration's quantities added, and the first that is not finite remembered."""
+    """Adds an iteration's quantities to the tally, and remembers the first that is not finite."""
     bad = ~jnp.isfinite(values)
     fault = jnp.stack([jnp.argmax(bad).astype(jnp.int32), iteration])
     return tally._replace(
@@ -275,40 +312,66 @@ def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tall
 def make_trainer(
     agent: Agent[Any, Any, Any],
     env: Env | HostEnv,
-    schedules: Any,
+    hyper: Any,
     *,
     envs: int = 1,
     updates_per_step: float = 1.0,
     capacity: int = 1_000_000,
     shared: bool = False,
 ) -> Trainer:
-    """The trainer whose iteration is the shortest that makes exactly `updates_per_step` updates per step."""
-    for name, value in (("envs", envs), ("capacity", capacity), ("updates-per-step", updates_per_step)):
-        require(value > 0, f"--{name} must be positive, not {value:g}.")
+    """Creates the training of one member.
+
+    An iteration is the shortest that makes exactly `updates_per_step` updates per environment step.
+
+    Args:
+        agent: The agent, such as `covey.SAC(covey.SACConfig(), env.spec)`.
+        env: The environment, from `covey.envs.make` or your own.
+        hyper: The agent's Hyper; each value is a number or a `Schedule`.
+        envs: Environments per member.
+        updates_per_step: Gradient updates per environment step.
+        capacity: Environment steps that the replay of a member holds.
+        shared: Members learn from the replay of all members.
+
+    Returns:
+        The trainer, for a `DeviceLoop` or, with a host environment, a `HostLoop`.
+
+    Raises:
+        CoveyError: If the numbers can't be met, or if the environment does not match its spec.
+
+    Example:
+        >>> env = covey.envs.make("pendulum")
+        >>> agent = covey.SAC(covey.SACConfig(batch_size=64), env.spec)
+        >>> trainer = covey.make_trainer(agent, env, covey.SACHyper(actor_lr=1e-3), envs=4, capacity=100_000)
+    """
+    for name, value in (("envs", envs), ("capacity", capacity), ("updates_per_step", updates_per_step)):
+        require(value > 0, f"`{name}` must be positive, not {value:g}.")
     calls = Fraction(updates_per_step).limit_denominator(1000) * envs / agent.plan.updates
     unroll, updates = calls.denominator, calls.numerator
     require(
         updates > 0 and unroll <= 1000,
-        f"--updates-per-step {updates_per_step:g} can't be met exactly within 1,000 steps. Choose a rounder number.",
+        f"`updates_per_step` {updates_per_step:g} can't be met exactly within 1,000 steps. Choose a rounder number.",
     )
     if not isinstance(env, HostEnv):
         check_env(env)
+    schedules = as_schedules(hyper)
     metrics, extras = _shapes(agent, env, schedules)
-    spec, rows = env.spec, capacity // envs // unroll * unroll
+    spec = env.spec
+    rows = capacity // envs // unroll * unroll
     require(
         rows > 0,
-        f"--capacity {capacity} does not hold one collection of {unroll} steps of {envs} environments. "
+        f"`capacity` {capacity} does not hold one collection of {unroll} steps of {envs} environments. "
         f"Raise it to at least {unroll * envs}.",
     )
     replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
-    # Where starts are dear, a block is long enough to need but one for each environment.
+    # If start states are expensive, a block is long enough to need only one for each environment.
     block = HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS
     iterations = max(1, block // (unroll * envs), -(-(spec.steps_per_start - 1) // unroll))
     least = iterations * unroll + agent.plan.window + 1
     require(
         not shared or rows >= least,
-        f"--capacity {capacity} is too small for --pbt.replay share: a member draws from what all have kept of the "
-        f"blocks before, and a block writes {iterations * unroll * envs} steps. Raise it to at least {least * envs}.",
+        f"`capacity` {capacity} is too small for a shared replay (`pbt.replay` share): members draw from the blocks "
+        f"before the current one, which writes {iterations * unroll * envs} steps. Raise it to at least "
+        f"{least * envs}.",
     )
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
 
@@ -317,10 +380,14 @@ def make_trainer(
 def _shapes(
     agent: Agent[Any, Any, Any], env: Env | HostEnv, schedules: Any
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The names of the agent's metrics, one for each bin of a histogram, and the names and sizes of its extras."""
+    """Returns the names of the agent's metrics, one for each bin of a histogram, and its extras with their sizes.
+
+    Traces one update, but computes nothing.
+    """
 
     def probe() -> tuple[Any, Any]:
-        key, hyper = jax.random.key(0), initial(schedules)
+        key = jax.random.key(0)
+        hyper = initial_hyper(schedules)
         state = agent.init(hyper, key)
         obs = jnp.zeros(env.spec.obs_size)
         decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
@@ -330,10 +397,52 @@ def _shapes(
         def many(x: Array) -> Array:
             return jnp.broadcast_to(x, window + x.shape)
 
-        scalar, extras = jnp.zeros(window), {name: many(x.reshape(-1)) for name, x in stored.items()}
+        scalar = jnp.zeros(window)
+        extras = {name: many(x.reshape(-1)) for name, x in stored.items()}
         batch = Step(many(obs), many(decision.action), scalar, scalar, many(obs), scalar, extras)
         return agent.update(state, hyper, batch, key)[1], stored
 
     metrics, extras = jax.eval_shape(probe)
     names = [f"{name}[{i}]" if x.shape else name for name, x in sorted(metrics.items()) for i in range(x.size)]
     return tuple(names), tuple(sorted((name, math.prod(x.shape)) for name, x in extras.items()))
+
+
+def initial_values(trainer: Trainer, members: int, hypers: Any, seed: int | Key) -> tuple[Any, Key]:
+    """Returns the hyper-parameters [P] and the random keys [P] that members are created from (see `Loop.init`)."""
+    full = jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), initial_hyper(trainer.schedules))
+    if isinstance(hypers, Mapping):
+        _check_names(trainer, hypers)
+        full = with_values(full, {name: jnp.asarray(values, jnp.float32) for name, values in hypers.items()})
+    elif hypers is not None:
+        full = hypers
+    for name, values in by_name(full).items():
+        require(
+            jnp.shape(values) == (members,),
+            f"The hyper-parameter {name} needs one value for each of the {members} members, not an array of shape "
+            f"{jnp.shape(values)}.",
+        )
+    if not isinstance(seed, int):
+        return full, seed
+    require(
+        seed >= -(2**31) and seed + members <= 2**31,
+        f"`seed` must lie between {-(2**31)} and {2**31 - members}, not {seed}.",
+    )
+    return full, jax.vmap(jax.random.key)(seed + jnp.arange(members))
+
+
+def _check_names(trainer: Trainer, names: Iterable[str]) -> None:
+    """Raises a CoveyError for a name that is no hyper-parameter, or one that follows a schedule."""
+    schedules = by_name(trainer.schedules)
+    for name in names:
+        if name not in schedules:
+            raise unknown("hyper-parameter", name, schedules)
+        require(
+            schedules[name].kind == "constant",
+            f"The hyper-parameter {name} follows the schedule {schedules[name]}, so members can't have values of their "
+            "own. Leave it out of the search space, or give it a number.",
+        )
+
+
+def initial_shapes(trainer: Trainer, members: int) -> tuple[Any, Key]:
+    """Returns the shapes of `initial_values`."""
+    return jax.eval_shape(lambda: initial_values(trainer, members, None, 0))

@@ -11,7 +11,7 @@ from benchmarks.peers.report import chart, table
 def test_a_participant_works_when_asked(tmp_path: Path):
     one = Participant("covey", "insert-10000", sys.executable, tmp_path / "log")
     try:
-        assert "jax" in one.hear()["versions"]
+        assert "jax" in one.receive()["versions"]
         assert one.rate() > 1000, "rows written in a second"
     finally:
         one.close()
@@ -19,7 +19,7 @@ def test_a_participant_works_when_asked(tmp_path: Path):
 
 def test_one_that_can_not_take_part_says_why(tmp_path: Path):
     one = Participant("covey", "no-such-work", sys.executable, tmp_path / "log")
-    assert "failed" in one.hear()
+    assert "failed" in one.receive()
     one.close()
     assert "KeyError: 'no-such-work'" in (tmp_path / "log").read_text()
 

@@ -1,4 +1,4 @@
-"""What every algorithm in the registry must hold, whoever wrote it."""
+"""The contract of every algorithm in the registry."""
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def test_every_hyper_parameter_has_a_range_and_its_default_lies_in_it(name: str)
 def test_state_keeps_structure_shape_and_dtype(loop):
     before = population(loop)
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), before)
-    after = loop.advance(before, jnp.int32(1), warmup=False)
+    after = loop.advance(before, 1, warmup=False)
     assert jax.tree.structure(shapes) == jax.tree.structure(jax.tree.map(lambda x: (x.shape, x.dtype), after))
     assert shapes == jax.tree.map(lambda x: (x.shape, x.dtype), after)
 
@@ -53,7 +53,7 @@ def test_state_keeps_structure_shape_and_dtype(loop):
 def test_learning_changes_the_agent_and_stays_finite(loop):
     before = population(loop)
     start = jax.tree.map(np.asarray, before.members.agent)
-    after = loop.advance(before, jnp.int32(2), warmup=False)
+    after = loop.advance(before, 2, warmup=False)
     assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(after.members.agent))
     assert np.asarray(after.members.tally.fault).max() == -1
     changed = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, jax.tree.map(np.asarray, after.members.agent))
@@ -64,22 +64,22 @@ def test_warm_up_learns_nothing(loop):
     hyper = jax.tree.map(lambda s: jnp.full(loop.members, s.start), loop.trainer.schedules)
     fresh = loop.init(hyper, jax.random.split(jax.random.key(0), loop.members))
     start = jax.tree.map(np.asarray, fresh.members.agent)
-    after = loop.advance(fresh, jnp.int32(1), warmup=True)
+    after = loop.advance(fresh, 1, warmup=True)
     moved = jax.tree.map(lambda a, b: not np.array_equal(a, b), start, jax.tree.map(np.asarray, after.members.agent))
     # What it has observed may change.
     names = {jax.tree_util.keystr(path): x for path, x in jax.tree.flatten_with_path(moved)[0]}
-    assert not [name for name, x in names.items() if x and ".seen" not in name]
+    assert not [name for name, x in names.items() if x and ".statistics" not in name]
 
 
 def test_same_seed_same_result_and_another_seed_another(loop):
-    one, two, other = (loop.advance(population(loop, seed), jnp.int32(1), warmup=False) for seed in (0, 0, 7))
+    one, two, other = (loop.advance(population(loop, seed), 1, warmup=False) for seed in (0, 0, 7))
     assert_same(one, two)
     with pytest.raises(AssertionError):
         assert_same(one.members.agent, other.members.agent)
 
 
 def test_a_member_of_a_population_is_as_if_alone(loop):
-    """To the bit: the same key and hyper-parameters give the same agent, whoever else is there."""
+    """To the bit: the same key and hyper-parameters give the same agent, whatever the other members are."""
     hypers = jax.tree.map(
         lambda s: jnp.stack([jnp.float32(s.start), jnp.float32(0.8 * s.start)]), loop.trainer.schedules
     )
@@ -87,7 +87,7 @@ def test_a_member_of_a_population_is_as_if_alone(loop):
 
     def trained(loop: DeviceLoop, members: slice):
         new = loop.init(*jax.tree.map(lambda x: x[members], (hypers, keys)))
-        return loop.advance(loop.advance(new, jnp.int32(2), warmup=True), jnp.int32(1), warmup=False)
+        return loop.advance(loop.advance(new, 2, warmup=True), 1, warmup=False)
 
     whole = trained(loop, slice(None))
     for i in range(loop.members):
@@ -98,8 +98,8 @@ def test_a_member_of_a_population_is_as_if_alone(loop):
 
 def test_vmap_over_members_is_the_loop_over_them(loop):
     lock_step = DeviceLoop(loop.trainer, loop.members, "vmap")
-    one = loop.advance(population(loop), jnp.int32(1), warmup=False).members.agent
-    two = lock_step.advance(population(lock_step), jnp.int32(1), warmup=False).members.agent
+    one = loop.advance(population(loop), 1, warmup=False).members.agent
+    two = lock_step.advance(population(lock_step), 1, warmup=False).members.agent
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one, two)
 
 
@@ -107,7 +107,7 @@ def test_every_hyper_parameter_changes_the_outcome(loop):
     def outcome(hyper):
         state = population(loop)
         state = state._replace(members=state.members._replace(hyper=hyper))
-        return loop.advance(state, jnp.int32(1), warmup=False)
+        return loop.advance(state, 1, warmup=False)
 
     leaves, structure = jax.tree.flatten_with_path(loop.trainer.schedules)
 
@@ -125,12 +125,12 @@ def test_every_hyper_parameter_changes_the_outcome(loop):
 
 
 def test_the_same_on_either_device():
-    """What a member computes does not depend on the device it lies on."""
+    """The result of a member does not depend on its device."""
     loop = DeviceLoop(small_trainer("sac", ENV, envs=2), 2, "map")
     results = []
     for device in jax.devices()[:2]:
         with jax.default_device(device):
-            state = loop.advance(population(loop), jnp.int32(1), warmup=False)
+            state = loop.advance(population(loop), 1, warmup=False)
         assert state.members.key.devices() == {device}
         results.append(jax.device_get(state.members.agent))
     assert len(results) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey import agents
-from covey.run.config import from_json
+from covey.run.config_text import from_json
 from covey.training.precision import Precision, in_precision
 from tests.reference import SPEC, batch_of
 from tests.tasks import NETWORKS, assert_same

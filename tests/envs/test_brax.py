@@ -1,4 +1,4 @@
-"""Brax: the contract, feet against MuJoCo's own geometry, tasks without a direction, names, and a whole run."""
+"""Brax: the contract, feet against MuJoCo's own geometry, the `_omni` tasks, names, and a whole run."""
 
 from types import SimpleNamespace
 
@@ -10,12 +10,11 @@ import pytest
 
 from covey import envs
 from covey.cli import main
-from covey.envs import brax
-from covey.envs.brax import Brax
+from covey.envs.check import EPISODES, STEPS, check, probe
+from covey.envs.compiled import brax
+from covey.envs.compiled.brax import Brax
 from covey.errors import CoveyError
-from covey.run.check import EPISODES, STEPS, check
-from covey.run.media import write_gif
-from covey.training.episode import probe
+from covey.plots.film import write_gif
 from tests.runs import assert_same_run
 
 FEET = {
@@ -27,13 +26,13 @@ FEET = {
 }
 
 
-def test_ant_keeps_the_contract():
+def test_ant_follows_the_contract():
     findings = list(check(envs.make("brax:ant")))
     assert len(findings) == 9 and not [f for f in findings if f.wrong]
 
 
 def test_ant_stands_on_its_feet():
-    """Left alone, all four feet touch the floor; as it starts, lifted a little, not all of them do."""
+    """Without actions all four feet touch the floor; at the start, slightly above it, not all of them do."""
     env = envs.make("brax:ant@spring")
     found = probe(env, np.zeros((STEPS, EPISODES, 8), np.float32), jax.random.key(0))
     assert np.asarray(found.descriptor[-50:]).mean() > 0.95
@@ -43,7 +42,7 @@ def test_ant_stands_on_its_feet():
 
 @pytest.mark.parametrize("task", FEET)
 def test_feet_are_those_of_mujoco(task: str):
-    """Found by geometry, also where they have no name; and as far above the floor as MuJoCo says."""
+    """They are found by geometry, also without names, and their height above the floor is MuJoCo's."""
     feet, model = brax._feet(task, "spring"), brax._load(task, "spring").sys.mj_model
     assert feet.names == FEET[task]
     geoms = {model.geom(i).name.removesuffix("_geom"): i for i in range(model.ngeom)}
@@ -57,7 +56,7 @@ def test_feet_are_those_of_mujoco(task: str):
         np.testing.assert_allclose(brax._clearance(feet, x), expected, atol=1e-5)
 
 
-def test_omni_pays_nothing_for_going_forward():
+def test_omni_has_no_forward_reward():
     env, free = Brax("ant"), Brax("ant", omni=True)
 
     @jax.jit
@@ -104,7 +103,7 @@ def test_a_missing_library_is_named(monkeypatch):
 
 
 def test_a_run_and_its_resume(tmp_path, monkeypatch):
-    """SAC on the simplest task: it finishes with an animation and a page, and a resumed run is the same to the bit."""
+    """SAC on the simplest task: it ends with an animation and a page, and a resumed run is identical, bit for bit."""
     small = [
         "--warmup",
         "200",
@@ -126,14 +125,14 @@ def test_a_run_and_its_resume(tmp_path, monkeypatch):
     page = tmp_path / "replay.html"
     assert main(["video", str(tmp_path / "whole"), "--out", str(page), "--steps", "300"]) == 0
     assert "brax" in page.read_text()
-    monkeypatch.setattr("covey.run.api.finish", lambda *arguments: None)  # the pictures are not compared
+    monkeypatch.setattr("covey.launch.finish", lambda *arguments: None)  # the pictures are not compared
     assert main([*train, "--steps", "320", "--evaluations", "1", "--out", str(tmp_path / "cut")]) == 0
     assert main(["resume", str(tmp_path / "cut"), "--steps", "640", "--evaluations", "2"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_no_screen_no_error(monkeypatch, tmp_path):
-    """Where MuJoCo can't draw, the error says so and what to do."""
+def test_an_error_without_a_display(monkeypatch, tmp_path):
+    """If MuJoCo can't render, the error names the remedy."""
 
     class Broken:
         def __init__(self, *arguments, **options):
@@ -142,5 +141,5 @@ def test_no_screen_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(mujoco, "Renderer", Broken)
     env = envs.make("brax:hopper")
     state = SimpleNamespace(q=np.zeros(6))
-    with pytest.raises(CoveyError, match=r"MuJoCo can't draw here \(RuntimeError: no display\).*MUJOCO_GL"):
-        write_gif(tmp_path / "x.gif", env, SimpleNamespace(states=[state], marks={}))
+    with pytest.raises(CoveyError, match=r"MuJoCo can't render here \(RuntimeError: no display\).*MUJOCO_GL"):
+        write_gif(tmp_path / "x.gif", env, SimpleNamespace(states=[state], annotations={}))

@@ -1,4 +1,4 @@
-"""Faulty environments: one sentence that names the environment, what it returned and what its space says."""
+"""Errors of faulty environments name the environment, the value that it returned, and its space."""
 
 import re
 
@@ -13,7 +13,7 @@ from covey.errors import CoveyError
 MODULE = "gymnasium:benchmarks.torture.environments"
 LOCAL = [name for name, kind in FAULTS.items() if kind.at != "train" and not kind.ends]
 TRACED = ("an error", "a stop", "reset raises")
-"""Faults that are the environment's own exception, whose traceback is shown."""
+"""Faults that are exceptions of the environment: the error shows their traceback."""
 
 
 def run(name: str, workers: int = 0, steps: int = 40) -> None:
@@ -42,7 +42,7 @@ def test_a_fault_is_named(fault: str):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_is_unusual_but_right_is_taken(odd: str):
+def test_unusual_but_correct_values_are_accepted(odd: str):
     run(f"{MODULE}:{ODD[odd].__name__}")
 
 
@@ -53,7 +53,7 @@ def test_an_old_step_behind_wrappers_is_named():
 
 @pytest.mark.parametrize("fault", ["one number as observation", "an exit", "a hard exit"])
 def test_a_fault_in_a_worker_is_named(fault: str):
-    """Workers are restarted; one that fails again and again ends the run with what it said."""
+    """Workers are restarted. One that fails repeatedly ends the run with its error."""
     kind = FAULTS[fault]
     with pytest.raises(CoveyError, match=rf"failed 3 times in a row(.|\n)*{kind.says}"):
         run(f"{MODULE}:{kind.__name__}", workers=1)
@@ -70,14 +70,14 @@ def test_the_command_line_gives_one_line(fault: str, verb: list[str], tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_that_is_not_there():
+def test_a_missing_class():
     with pytest.raises(CoveyError, match=r"The module 'benchmarks.torture.environments' has no gymnasium.Env called"):
         envs.make(f"{MODULE}:NoEnv")
 
 
 def test_a_hang_is_named(capfd, monkeypatch):
-    """After a minute, which is made shorter here, by a thread that sleeps meanwhile."""
-    from covey.envs import guard
+    """A thread reports it after a minute, which is shortened here."""
+    from covey.envs.host import guard
 
     monkeypatch.setattr(guard, "PATIENCE", 0.2)
     watched = guard.Guard("gymnasium:Slow")

@@ -8,9 +8,9 @@ import pytest
 
 from covey import envs
 from covey.cli import main
-from covey.envs.batch import LocalBatch
-from covey.envs.saving import load_env, save_env
-from covey.envs.workers import WorkerBatch
+from covey.envs.host.batch import LocalBatch
+from covey.envs.host.state import load_env, save_env
+from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError
 
 TASKS = "gymnasium:tests.host_tasks"
@@ -21,7 +21,7 @@ def actions(env: envs.HostEnv, steps: int, count: int, seed: int = 0) -> np.ndar
 
 
 def stream(batch, steps: np.ndarray) -> list[np.ndarray]:
-    """Everything that a batch answers, joined over time."""
+    """Returns all results of a batch, stacked over time."""
     return [np.stack(x) for x in zip(*(batch.step(a) for a in steps), strict=True)]
 
 
@@ -57,8 +57,8 @@ def test_the_stream_is_that_of_gymnasiums_vector_environment(name: str):
 @pytest.mark.parametrize(
     "name", ["Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5", "Pusher-v5"]
 )
-def test_a_saved_state_goes_on_to_the_bit(name: str):
-    """Across later resets too, in other environments than those that were saved."""
+def test_a_restored_state_continues_bit_for_bit(name: str):
+    """In other environments than the saved ones, and across later resets too."""
     env = envs.make(f"gymnasium:{name}")
     one, other, taken = env.open(2), env.open(2), actions(env, 150, 2)
     one.reset(np.array([1, 2], np.uint32))
@@ -110,7 +110,7 @@ def test_values_of_every_kind_keep_their_type():
 
 
 def test_loading_a_state_runs_no_code():
-    """A state is a safetensors text; what pickle would execute is refused as one."""
+    """A state is a safetensors text: a pickle in its place is refused."""
     import pickle
 
     env = envs.make(f"{TASKS}:Counted")
@@ -121,7 +121,7 @@ def test_loading_a_state_runs_no_code():
         batch.load(states)
 
 
-def test_what_can_not_be_saved_is_named():
+def test_attributes_that_can_not_be_saved_are_named():
     env = envs.make(f"{TASKS}:Opaque")
     assert env.state_size == 0 and "Opaque.hidden is a builtins.range_iterator" in env.unsaved
 
@@ -146,7 +146,7 @@ def test_dictionaries_are_flattened_and_actions_fill_their_box():
         ("gymnasium:CartPole-v1", r"the actions Discrete\(2\).*continuous version"),
         (f"{TASKS}:Discrete", "act in a box of real numbers"),
         (f"{TASKS}:Boundless", "without finite limits"),
-        ("gymnasium:tests.no_module:X", "'tests.no_module', and covey imports no module because"),
+        ("gymnasium:tests.no_module:X", "'tests.no_module' can't be imported: ModuleNotFoundError"),
         (f"{TASKS}:Missing", "'tests.host_tasks' has no gymnasium.Env called 'Missing'"),
     ],
 )
@@ -159,8 +159,8 @@ def test_wrong_names_and_spaces_are_early_errors(name: str, message: str):
     ("arguments", "message"),
     [
         (["diayn", "--env", "gymnasium:Pendulum-v1"], "compiled environments only"),
-        (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 are more than the 1 environments"),
-        (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for environments on the host"),
+        (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 is more than the 1 environments"),
+        (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for host environments"),
     ],
 )
 def test_options_that_do_not_fit_are_early_errors(arguments: list[str], message: str, tmp_path, monkeypatch, capsys):
@@ -170,7 +170,7 @@ def test_options_that_do_not_fit_are_early_errors(arguments: list[str], message:
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.setattr("covey.envs.gymnasium.find_spec", lambda name: None)
+    monkeypatch.setattr("covey.envs.host.gymnasium.find_spec", lambda name: None)
 
     def fails(**_: object) -> None:
         raise ImportError("No module named 'mujoco'", name="mujoco")
@@ -181,8 +181,8 @@ def test_a_missing_package_names_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["die", "hang"])
-def test_a_worker_that_fails_is_started_again(how: str, monkeypatch):
-    """Its episode is broken, and the other's goes on as if nothing had happened."""
+def test_a_failed_worker_is_restarted(how: str, monkeypatch):
+    """Its episode is broken, and the other worker's episode is not affected."""
     monkeypatch.setenv("COVEY_TEST_FAILURE", how)
     env = envs.make(f"{TASKS}:Failing")
     make = partial(LocalBatch, env.factory, env.spec, env.state_size, env.name)
@@ -204,7 +204,7 @@ def test_a_worker_that_fails_is_started_again(how: str, monkeypatch):
     assert len(broken) == 1
 
 
-def test_a_worker_that_fails_again_and_again_ends_the_run_with_its_traceback(monkeypatch):
+def test_a_worker_that_fails_repeatedly_ends_the_run_with_its_traceback(monkeypatch):
     monkeypatch.setenv("COVEY_TEST_FAILURE", "raise")
     env = envs.make(f"{TASKS}:Hopeless")
     batch = env.open(1, workers=1)
@@ -217,7 +217,7 @@ def test_a_worker_that_fails_again_and_again_ends_the_run_with_its_traceback(mon
         batch.close()
 
 
-def test_an_error_in_the_environment_is_its_own(monkeypatch):
+def test_an_error_of_the_environment_keeps_its_traceback(monkeypatch):
     monkeypatch.setenv("COVEY_TEST_FAILURE", "raise")
     batch = envs.make(f"{TASKS}:Hopeless").open(1)
     batch.reset(np.array([1], np.uint32))

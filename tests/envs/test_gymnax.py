@@ -1,4 +1,4 @@
-"""gymnax: the contract, its dynamics beside covey's own, and that a time limit is not an end."""
+"""gymnax: the contract, its dynamics compared with covey's, and that a time limit does not terminate."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,8 @@ import pytest
 
 from covey import envs
 from covey.envs.builtin.pendulum import Pendulum, PendulumState
+from covey.envs.check import check, probe
 from covey.errors import CoveyError
-from covey.run.check import check
-from covey.training.episode import probe
 
 pytest.importorskip("gymnax")
 
@@ -46,7 +45,7 @@ def test_pendulum_is_the_built_in_one():
     assert env.spec.action_high == own.spec.action_high and env.spec.episode_length == own.spec.episode_length
 
 
-def test_a_time_limit_is_no_end():
+def test_a_time_limit_does_not_terminate():
     env = envs.make("gymnax:Pendulum-v1")
     found = probe(env, jnp.zeros((env.spec.episode_length + 10, 2, 1)), jax.random.key(0))
     assert not np.asarray(found.outcome.terminated).any()

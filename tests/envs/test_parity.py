@@ -24,7 +24,7 @@ def same(outcome, theirs):
 
 def test_pendulum_steps():
     """Both start each step in the same state: the pendulum is chaotic, so that float32 and Gymnasium's float64
-    would part within an episode however exact the equations are."""
+    would diverge within an episode even if the equations are exact."""
     env, gym, rng = Pendulum(), gymnasium.make("Pendulum-v1").unwrapped, np.random.default_rng(0)
     gym.reset(seed=0)
     step, visited = jax.jit(env.step), []
@@ -102,7 +102,7 @@ def test_spec(env, name):
 
 
 def test_pendulum_wraps_both_ways():
-    """Over the bottom, the angle stays in [-pi, pi] and the observation moves on smoothly."""
+    """At the bottom the angle stays in [-pi, pi], and the observation changes smoothly."""
     env = Pendulum()
     for sign in (1.0, -1.0):
         state = PendulumState(jnp.float32(sign * 3.1), jnp.float32(sign * 4.0))

@@ -1,12 +1,12 @@
-"""MuJoCo Playground: the contract, and that models which must be fetched are an error before anything hangs."""
+"""MuJoCo Playground: the contract, and an early error if models must be downloaded first."""
 
 import subprocess
 
 import pytest
 
 from covey import envs
+from covey.envs.check import check
 from covey.errors import CoveyError
-from covey.run.check import check
 
 pytest.importorskip("mujoco_playground", reason="pip install --no-deps playground, as make does")
 

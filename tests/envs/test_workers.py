@@ -1,4 +1,4 @@
-"""Worker processes end with the process that trains, whatever their environments do, and say nothing about it."""
+"""Worker processes end silently with the training process, whatever their environments are doing."""
 
 import os
 import signal
@@ -12,9 +12,7 @@ import pytest
 STEPS = """
 import sys, numpy as np
 from covey import envs
-from covey.trust import trust
 if __name__ == "__main__":
-    trust("benchmarks.torture.environments")
     batch = envs.make("gymnasium:benchmarks.torture.environments:" + sys.argv[1]).open(2, 2)
     batch.reset(np.arange(2).astype(np.uint32))
     print(*(worker.process.pid for worker in batch._workers), flush=True)
@@ -47,7 +45,7 @@ def test_workers_do_not_outlive_a_killed_parent(name: str, tmp_path: Path):
         workers = [int(text) for text in running.stdout.readline().split()]
         time.sleep(0.5)  # in the middle of steps, or of the hang
         for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(workers[0], signal_)  # as a whole group is sent them
+            os.kill(workers[0], signal_)  # as if sent to the whole process group
         time.sleep(0.1)
         stayed = not any(map(gone, workers))
         running.kill()

@@ -7,12 +7,12 @@ import numpy as np
 
 import covey
 from covey.cli import main
-from covey.run.skills import arrivals
+from covey.run.plans import arrivals
 
 BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 WRONG_PLANS = [
     (["--goal", "3"], "must have 2 finite numbers (x, y)"),
-    (["--goal", "3,up"], "numbers with commas"),
+    (["--goal", "3,up"], "numbers separated by commas"),
     ([], "Give goals"),
     (["--goal", "1,1", "--random", "3"], "Give goals"),
     (["--goal", "1,1", "--radius", "-1"], "--radius must be positive"),

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.population.evolve import Standing
 from covey.replay import Replay
 from covey.run.config import default_config
-from covey.run.evolving import Breeding
-from covey.run.files import Files
-from covey.run.folder import RunFolder
 from covey.run.program import Program, build
+from covey.run.tuning import Tuning
+from covey.storage.folder import RunFolder
+from covey.storage.metrics import RunFiles
 from covey.training.member import Population
 from tests.runs import TINY
 from tests.tasks import SMALL, arrays
 
 
-def bred(
+def exchanged(
     fitness: list[float], failed: tuple[int, ...] = (), agent: Any = TINY["agent"], **pbt: Any
 ) -> tuple[Program, Population, Population]:
     """The program, and four members before and after a generation in which they have this fitness."""
@@ -29,13 +28,12 @@ def bred(
     if pbt.get("replay") == "share":
         options["devices"] = 1
     program = build(default_config("td3", **options).resolved())
-    population = program.loop.advance(program.init(print), np.int32(4), warmup=True)
+    population = program.loop.advance(program.init(print), 4, warmup=True)
     before = jax.device_get(arrays(population))
-    breeding = Breeding(program, program.config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, program.config.pbt, RunFiles(RunFolder(Path()), range(4), 0, {}, writes=False))
     flags = np.isin(np.arange(4), failed)
-    standing = breeding.standing(population, np.array(fitness), np.array(fitness)[:, None], flags)
-    assert isinstance(standing, Standing)
-    after = breeding.breed(population, program.generations[0], standing, rescue=False)
+    ranking = tuning.rank(population, np.array(fitness), np.array(fitness)[:, None], flags)
+    after = tuning.exchange(population, program.generations[0], ranking, rescue=False)
     return program, before, jax.device_get(arrays(after))
 
 
@@ -54,7 +52,7 @@ def closed(program: Program, population: Population) -> np.ndarray:
 
 
 def test_losers_of_one_donor_copy_it_and_stay_apart():
-    _, before, after = bred([0.0, 9.0, 1.0, 5.0])
+    _, before, after = exchanged([0.0, 9.0, 1.0, 5.0])
     for loser in (0, 2):
         assert_row(after.members.agent, loser, before.members.agent, 1)
         ratio = after.members.hyper.actor_lr[loser] / before.members.hyper.actor_lr[1]
@@ -70,16 +68,16 @@ def test_losers_of_one_donor_copy_it_and_stay_apart():
     np.testing.assert_array_equal(after.replay.data, before.replay.data)
 
 
-def test_a_clone_does_not_go_on_with_the_return_of_its_donors_episode():
+def test_a_copy_does_not_continue_the_return_of_its_donors_episode():
     running = {"normalise": {"rewards": True}}
-    _, before, after = bred([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
-    donor, clone = before.members.agent.seen, after.members.agent.seen
+    _, before, after = exchanged([0.0, 9.0, 1.0, 5.0], agent=TINY["agent"] | running)
+    donor, clone = before.members.agent.statistics, after.members.agent.statistics
     assert donor.running[1] != 0 and clone.running.tolist() == [0, donor.running[1], 0, donor.running[3]]
     assert_row(clone.returns, 0, donor.returns, 1)
 
 
 def test_replay_is_copied_on_demand():
-    program, before, after = bred([0.0, 9.0, 1.0, 5.0], replay="copy")
+    program, before, after = exchanged([0.0, 9.0, 1.0, 5.0], replay="copy")
     expected = closed(program, before)[1]
     for loser in (0, 2):
         np.testing.assert_array_equal(after.replay.data[loser], expected)
@@ -87,7 +85,7 @@ def test_replay_is_copied_on_demand():
 
 
 def test_a_failed_member_begins_again():
-    program, before, after = bred([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
+    program, before, after = exchanged([0.0, 9.0, 1.0, np.nan], failed=(2,), bottom=0.25)
     assert_row(after.members.agent, 2, before.members.agent, 1)
     assert_row(after.members.agent, 3, before.members.agent, 1)
     assert_row(after.members.agent, 0, before.members.agent, 0)
@@ -115,7 +113,7 @@ def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
 
 def test_sharing_needs_one_device():
     options = TINY | {"seeds": 4, "pbt": {"replay": "share"}, "devices": 2}
-    with pytest.raises(CoveyError, match="one process and --devices 1"):
+    with pytest.raises(CoveyError, match="one process and `devices` 1"):
         build(default_config("td3", **options).resolved())
 
 
@@ -124,25 +122,25 @@ def test_where_a_shared_run_is_cut_into_chunks_does_not_matter():
     program = build(default_config("td3", **options).resolved())
 
     def run(*chunks: int) -> Any:
-        population = program.loop.advance(program.init(print), np.int32(4), warmup=True)
+        population = program.loop.advance(program.init(print), 4, warmup=True)
         for chunk in chunks:
-            population = program.loop.advance(population, np.int32(chunk), warmup=False)
+            population = program.loop.advance(population, chunk, warmup=False)
         return jax.device_get(arrays(population))
 
     whole, parts = run(3), run(1, 2)
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
 
 
-def test_nested_hyper_parameters_are_bred():
+def test_nested_hyper_parameters_are_tuned():
     options = {"env": "point-free", "steps": 1200, "warmup": 400, "seeds": 4, "devices": 1, "envs": 2}
     config = default_config("dads", **options, agent=SMALL["dads"], pbt={"resample": 1.0}).resolved()
     program = build(config)
     population = program.init(print)
     before = jax.device_get(arrays(population))
-    breeding = Breeding(program, config.pbt, Files(RunFolder(Path()), 4, 0, {}, writes=False))
+    tuning = Tuning(program, config.pbt, RunFiles(RunFolder(Path()), range(4), 0, {}, writes=False))
     zeros = np.zeros(4)
-    standing = breeding.standing(population, np.array([3.0, 2.0, 1.0, 0.0]), zeros[:, None], zeros > 0)
-    after = jax.device_get(arrays(breeding.breed(population, program.generations[0], standing, rescue=False)))
+    ranking = tuning.rank(population, np.array([3.0, 2.0, 1.0, 0.0]), zeros[:, None], zeros > 0)
+    after = jax.device_get(arrays(tuning.exchange(population, program.generations[0], ranking, rescue=False)))
     assert_row(after.members.agent, 3, before.members.agent, 0)
     new, old = after.members.hyper, before.members.hyper
     for mine, theirs in ((new.sac.tau, old.sac.tau), (new.dynamics_lr, old.dynamics_lr)):
@@ -152,10 +150,10 @@ def test_nested_hyper_parameters_are_bred():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"seeds": 4, "devices": 3}, "is more than the 2 there are"),
+        ({"seeds": 4, "devices": 3}, "`devices` 3 is more than the 2 available"),
         ({"seeds": 3, "devices": 2}, "3 members can't be divided among 2 devices.*1 or 3 devices.*2 or 4 members"),
         ({"seeds": 4, "pbt": {"fitness": "cells"}}, "no fitness called 'cells'"),
-        ({"seeds": 1, "pbt": {}}, "--members must be at least 2"),
+        ({"seeds": 1, "pbt": {}}, "`members` must be at least 2"),
         ({"seeds": 4, "pbt": {"bottom": 0.1}}, "less than one"),
         ({"seeds": 4, "pbt": {}, "hyper": {"tau": "linear:0.1:0.2"}, "space": {"tau": "0.1:0.3"}}, "follows the sched"),
         ({"seeds": 4, "pbt": {}, "space": {"taw": "0.1:0.3"}}, "taw"),

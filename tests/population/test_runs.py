@@ -10,7 +10,7 @@ import pytest
 import covey
 from covey import agents
 from covey.cli import main
-from covey.run.fit import Session
+from covey.run.session import Session
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows
 
 MEMBERS = {"members": 4, "population_axis": "map", "quiet": True}
@@ -121,9 +121,9 @@ def test_all_failed_is_an_error(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seeds", "3"], "has --members, not --seeds"),
+        (["--seeds", "3"], "takes --members, not --seeds"),
         (["--members", "3", "--devices", "2"], "can't be divided among 2 devices"),
-        (["--space.tau", "1:0"], "must go up"),
+        (["--space.tau", "1:0"], "LOW must be less than HIGH"),
         (["--process", "1"], "--process needs --coordinator"),
         (["--coordinator", "here", "--processes", "2", "--process", "0"], "--coordinator HOST:PORT"),
         (["--coordinator", "127.0.0.1:1", "--processes", "2", "--process", "2"], "must lie between 0 and 1"),

@@ -7,9 +7,11 @@ import pytest
 
 import covey
 from covey import agents
-from covey.agent import Entry, Range
-from covey.nn.networks import Networks, Torso
-from covey.run.config import default_config, from_json, hyper_text, load_config, to_json
+from covey.agents import Entry
+from covey.hyper.range import Range
+from covey.nn.parts import Networks, Torso
+from covey.run.config import default_config, load_config
+from covey.run.config_text import from_json, hyper_text, to_json
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def test_nested_values_start_from_the_default_of_their_owner():
 def test_wrong_nested_values_are_still_named():
     with pytest.raises(covey.CoveyError, match=r"no field of agent\.networks\.actor called 'hiden'"):
         from_json(Config, {"networks": {"actor": {"hiden": [3]}}}, "agent")
-    with pytest.raises(covey.CoveyError, match="hidden sizes must be positive"):
+    with pytest.raises(covey.CoveyError, match=r"`agent\.networks\.actor\.hidden` sizes must be positive"):
         from_json(Config, {"networks": {"actor": {"hidden": [0]}}}, "agent")
 
 
@@ -57,7 +59,7 @@ def test_hyper_parameters_may_be_nested(nested):
     assert config.schedules().inner.actor_lr.start == 0.01 and config.schedules().inner.tau.start == 0.25
     with pytest.raises(covey.CoveyError, match="Did you mean 'tau'"):
         default_config("nested", hyper={"inner": {"tua": 1}})
-    with pytest.raises(covey.CoveyError, match=r"hyper\.inner must be an object"):
+    with pytest.raises(covey.CoveyError, match=r"`hyper\.inner` must be an object"):
         default_config("nested", hyper={"inner": 1})
 
 

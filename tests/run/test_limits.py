@@ -9,6 +9,7 @@ import pytest
 from covey.cli import main
 from covey.errors import CoveyError
 from covey.run.config import default_config
+from covey.run.policy import build_policy
 from covey.run.program import build
 
 GIB = 2**30
@@ -39,8 +40,8 @@ def test_the_numbers_of_every_verb(verb: list[str], message: str, tmp_path: Path
 
 
 def test_a_seed_beyond_the_range():
-    program = build(default_config("td3", env="point").resolved())
-    with pytest.raises(CoveyError, match="--seed must lie between"):
+    program = build_policy(default_config("td3", env="point").resolved())
+    with pytest.raises(CoveyError, match="`seed` must lie between"):
         program.stream(1, 2**40)
 
 
@@ -56,15 +57,15 @@ def test_more_evaluations_than_blocks_are_as_many_as_blocks():
         (
             {"agent": WIDE},
             1,
-            r"about 2\.\d GiB .* for the 131,072 transitions of an update, and 1\.0 GiB .* Lower --agent\.batch-size",
+            r"about 2\.\d GiB .* for the 131,072 transitions of an update, and 1\.0 GiB .* Lower `agent\.batch_size`",
         ),
         ({"agent": SMALL, "seeds": 4096, "population_axis": "vmap"}, 20, ""),
-        ({"agent": SMALL, "seeds": 4096, "population_axis": "vmap"}, 2, "the replay.* Lower --capacity"),
+        ({"agent": SMALL, "seeds": 4096, "population_axis": "vmap"}, 2, "the replay.* Lower `capacity`"),
         ({"agent": SMALL, "envs": 16_384, "steps": 200_000, "warmup": 50_000}, 20, ""),
-        ({"agent": SMALL, "updates_per_step": 10_000.0}, 0.1, "the random numbers of 500,000 updates.* Lower --upd"),
-        ({"agent": SMALL, "episodes": 1_000_000}, 0.05, "1,000,000 evaluation environments.* Lower --episodes"),
-        ({"agent": SMALL, "env": "gymnasium:Pendulum-v1", "episodes": 100_000}, 20, "evaluation.* Lower --episodes"),
-        ({"algorithm": "dads", "agent": {"sac": WIDE | {"networks": {}}}}, 0.5, "Lower --agent.sac.batch-size"),
+        ({"agent": SMALL, "updates_per_step": 10_000.0}, 0.1, "the random numbers of 500,000 updates.* Lower `upd"),
+        ({"agent": SMALL, "episodes": 1_000_000}, 0.05, "1,000,000 evaluation environments.* Lower `episodes`"),
+        ({"agent": SMALL, "env": "gymnasium:Pendulum-v1", "episodes": 100_000}, 20, "evaluation.* Lower `episodes`"),
+        ({"algorithm": "dads", "agent": {"sac": WIDE | {"networks": {}}}}, 0.5, "Lower `agent.sac.batch_size`"),
     ],
 )
 def test_memory_is_estimated_before_anything_is_compiled(options, free: float, message: str, monkeypatch):
@@ -82,13 +83,15 @@ def test_memory_is_estimated_before_anything_is_compiled(options, free: float, m
 def test_a_policy_is_evaluated_where_its_training_would_not_fit(monkeypatch):
     monkeypatch.setattr("covey.run.limits.free_memory", lambda: 0.5 * GIB)
     config = default_config("td3", env="point", agent=WIDE).resolved()
-    assert build(config, trains=False).total > 0
+    with pytest.raises(CoveyError, match=r"Lower `agent\.batch_size`"):
+        build(config)
+    assert build_policy(config).agent is not None
 
 
 def test_a_limit_of_the_process_counts():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))\n"
-        "from covey.run.memory import free_memory; print(free_memory())"
+        "from covey.run.limits import free_memory; print(free_memory())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < float(done.stdout) < 6 * GIB

@@ -9,11 +9,10 @@ import pytest
 import covey
 from covey import agents, envs
 from covey.cli import main
-from covey.envs import brax
+from covey.envs.compiled import brax
 from covey.run.config import default_config
-from covey.run.presets import PRESETS, describe, preset_config
+from covey.run.presets import PRESETS, PUBLISHED, describe, preset_config
 from covey.run.program import build
-from covey.run.published import PUBLISHED
 from tests.runs import FLAGS
 
 KNOWN = {env for _, env in PUBLISHED} | set(envs.ENVS) | {f"brax:{name}" for name in brax.names()}
@@ -76,7 +75,7 @@ def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
     flags = [*FLAGS, *flags, "--warmup", "400", "--agent.networks.critic.hidden", "16"]
     for name, more in (("with", []), ("without", ["--preset", "off"])):
         assert main(["train", "td3", *flags, *more, "--out", str(tmp_path / name)]) == 0
-        line = "  preset for td3 on point: hyper.actor_lr 0.001 (--preset off: without)"
+        line = "  preset for td3 on point: hyper.actor_lr 0.001 (--preset off ignores it)"
         assert (line in capsys.readouterr().out.splitlines()) == (name == "with")
     one, two = saved(tmp_path / "with"), saved(tmp_path / "without")
     assert one["hyper"].pop("actor_lr") == "0.001" and two["hyper"].pop("actor_lr") == "0.0003"
@@ -85,7 +84,7 @@ def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
     agent = {"networks": {"actor": {"hidden": [16]}, "critic": {"hidden": [16]}}, "batch_size": 8}
     options = {"env": "point", "steps": 800, "warmup": 400, "envs": 2, "evaluations": 1, "episodes": 2}
     covey.train("td3", out=tmp_path / "with", quiet=True, hyper={"tau": 0.02}, agent=agent, **options)
-    assert (tmp_path / "with" / "metrics.jsonl").read_text() == before, "gone on with, not begun again"
+    assert (tmp_path / "with" / "metrics.jsonl").read_text() == before, "resumed, not started again"
     with pytest.raises(covey.CoveyError, match=r"hyper\.actor_lr is '0\.001' there and '0\.0003' here"):
         covey.train("td3", out=tmp_path / "with", quiet=True, preset=False, hyper={"tau": 0.02}, agent=agent, **options)
 
@@ -98,9 +97,9 @@ def test_a_config_file_says_everything(preset, tmp_path: Path, capsys):
 
 
 def test_wrong_values_from_python():
-    with pytest.raises(covey.CoveyError, match="preset must be True or False, not 'off'"):
+    with pytest.raises(covey.CoveyError, match="`preset` must be True or False, not 'off'"):
         covey.train("td3", preset="off")  # type: ignore[arg-type]
-    with pytest.raises(covey.CoveyError, match="env must be str"):
+    with pytest.raises(covey.CoveyError, match="`env` must be str"):
         covey.train("td3", env=["point"])
 
 

@@ -14,9 +14,9 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.builtin.point import Point
-from covey.run.fit import Session
-from covey.run.replay_file import open_replay
-from tests.run.test_errors import LIMITED
+from covey.run.session import Session
+from covey.storage.replay_file import open_replay
+from tests.cli.test_errors import LIMITED
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows, tiny
 
 NORMALISED = TINY["agent"] | {"normalise": {"observations": True}}
@@ -34,7 +34,7 @@ def file(run, tmp_path_factory) -> Path:
 
 
 def replay_of(out: Path) -> np.ndarray:
-    return last_arrays(out)["replay"]
+    return last_arrays(out)["replay/data"]
 
 
 def test_the_file_is_what_the_checkpoint_holds(run, file):
@@ -85,9 +85,8 @@ def test_the_run_begins_with_the_data_and_follows_its_schedule(file, run, tmp_pa
     evaluated = new.metrics()["eval/return"]
     assert sorted(set(evaluated["step"])) == [0, 400, 800, 1200]
     arrays = last_arrays(new.path)
-    (seen,) = [x for name, x in arrays.items() if name.startswith("[0].agent.seen.observations") and "rows" in name]
-    np.testing.assert_array_equal(seen, [2400] * 3)
-    mean = next(x for name, x in arrays.items() if name.startswith("[0].agent.seen.observations") and "mean" in name)
+    np.testing.assert_array_equal(arrays["members/agent/statistics/observations/rows"], [2400] * 3)
+    mean = arrays["members/agent/statistics/observations/mean"]
     np.testing.assert_allclose(mean, data[..., :6].mean((1, 2)), atol=1e-3)
 
 
@@ -159,7 +158,7 @@ def test_a_run_stopped_before_its_first_checkpoint_loads_the_file_again(file, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._save_if_due", die)
+        patch.setattr("covey.run.session.Session._save_if_due", die)
         assert main(flags) == 130
     own.rename(tmp_path / "away")
     assert main(["resume", str(out)]) == 1
@@ -177,7 +176,7 @@ def test_data_of_another_environment_whose_sizes_fit(file, tmp_path: Path, capsy
         assert main(["train", "td3", *flags, "--replay", str(file), "--out", str(tmp_path / "run")]) == 0
     finally:
         del envs.ENVS["twin"]
-    assert "Note: these data are of point, whose sizes fit, and this run is on twin." in capsys.readouterr().out
+    assert "Note: these data are from point, and this run trains on twin." in capsys.readouterr().out
 
 
 WRONG = {

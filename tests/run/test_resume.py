@@ -19,8 +19,8 @@ from safetensors.numpy import load_file
 
 import covey
 from covey.cli import main
-from covey.run.checkpoint import Store
-from covey.run.fit import Session
+from covey.run.session import Session
+from covey.storage.store import Store
 from tests.runs import FLAGS, assert_same_run, last_arrays, rows, tiny
 
 
@@ -51,7 +51,7 @@ def newest(out: Path) -> int:
 
 
 def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
-    """kill -9 at random moments after new checkpoints, so that each process goes on in the middle of the run."""
+    """kill -9 at random moments after new checkpoints, so that each process resumes in the middle of the run."""
     out = tmp_path / "run"
     options = ["--seeds", "2", "--steps", str(LONG), "--checkpoint-minutes", "0", "--out", str(out)]
     command, moments, killed_at = ["train", "td3", *FLAGS, *options], random.Random(0), [0]
@@ -96,7 +96,7 @@ def test_training_is_the_same_however_often_it_is_evaluated_or_saved(reference: 
     other = tiny(tmp_path / "run", seeds=2, evaluations=5, episodes=2, checkpoint_minutes=0.0).path
     one, two = last_arrays(reference), last_arrays(other)
     for name in one:
-        if "tally" not in name and not name.startswith("best"):
+        if "tally" not in name and not name.startswith("best/"):
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
@@ -134,7 +134,7 @@ def test_a_change_survives_a_kill_before_the_next_checkpoint(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._train", die)
+        patch.setattr("covey.run.session.Session._train", die)
         assert main(["resume", str(out), "--steps", "2000", "--hyper.actor-lr", "1e-5"]) == 130
     assert main(["resume", str(out)]) == 0
     used = covey.load(out).metrics()["hyper/actor_lr"]
@@ -165,7 +165,7 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
     """A full ring, made larger: killed before and after the next checkpoint, the run ends as one that was not."""
     out, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
     old = tiny(out, **({"seeds": 2, "capacity": 600} if where == "compiled" else ON_HOST))
-    before, saved = last_arrays(out)["replay"], load_file(old.save_replay(tmp_path / "before.safetensors"))
+    before, saved = last_arrays(out)["replay/data"], load_file(old.save_replay(tmp_path / "before.safetensors"))
     kept, written = old.config.capacity // 2, old.config.steps // 2
     shutil.copytree(out, undisturbed)
     steps, capacity = ("2000", "1400") if where == "compiled" else ("1000", "700")
@@ -173,27 +173,27 @@ def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, 
     assert main(["resume", str(undisturbed), *larger]) == 0
     after = last_arrays(undisturbed)
     new = (int(steps) - old.config.steps) // 2
-    assert after["replay"].shape[1] == after["[1]"] == kept + new
-    np.testing.assert_array_equal(after["replay"][:, :kept], np.roll(before, -(written % kept), axis=1))
+    assert after["replay/data"].shape[1] == after["replay/written"] == kept + new
+    np.testing.assert_array_equal(after["replay/data"][:, :kept], np.roll(before, -(written % kept), axis=1))
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._train", die)
+        patch.setattr("covey.run.session.Session._train", die)
         assert main(["resume", str(out), *larger]) == 130
     assert newest(out) == old.config.steps
     same = load_file(covey.load(out).save_replay(tmp_path / "after.safetensors"))
     for name in saved:  # the configuration is the larger one already, the checkpoint still that of the smaller ring
         np.testing.assert_array_equal(saved[name], same[name], err_msg=name)
-    judge = Session._judge
+    evaluate = Session._evaluate_and_tune
 
     def die_after_a_checkpoint(session: Session, *how: Any) -> None:
         session.writer.finish()
-        die() if newest(out) > old.config.steps else judge(session, *how)
+        die() if newest(out) > old.config.steps else evaluate(session, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_judge", die_after_a_checkpoint)
+        patch.setattr(Session, "_evaluate_and_tune", die_after_a_checkpoint)
         assert main(["resume", str(out)]) == 130
     assert old.config.steps < newest(out) < int(steps)
     assert main(["resume", str(out)]) == 0
@@ -210,7 +210,7 @@ def test_tensorboard_has_every_step_once_after_a_restart(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("covey.run.fit.Session._save_if_due", die)
+        patch.setattr("covey.run.session.Session._save_if_due", die)
         assert main(["train", "td3", *FLAGS, "--out", str(out)]) == 130
     assert not list((out / "checkpoints").iterdir())
     tiny(out)
@@ -242,5 +242,5 @@ def test_the_command_and_versions_are_written_down(reference: Path):
     text = (reference / "environment.txt").read_text()
     for word in ("command:", "jax: ", "devices: cpu", "covey: "):
         assert word in text
-    assert json.loads((reference / "config.json").read_text())["seeds"] == 2
+    assert json.loads((reference / "config.json").read_text())["members"] == 2
     assert os.listdir(reference / "media")

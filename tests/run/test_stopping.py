@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 from covey.cli import main
-from covey.run.checkpoint import Store
-from covey.run.fit import Session
-from covey.run.signals import signals_to
+from covey.run.session import Session
+from covey.signals import signals_to
+from covey.storage.store import Store
 from tests.runs import FLAGS
 
 SCRIPT = """
 import ctypes, signal, sys, time
-from covey.run.signals import LISTENER, signals_to
+from covey.signals import LISTENER, signals_to
 class Work:
     patience = 0.3
     def announce(self, number): print("heard", number, flush=True)
@@ -112,12 +112,12 @@ def test_an_environment_that_hangs_is_left_behind(tmp_path: Path):
         seconds = time.monotonic() - since
     assert running.returncode == 130 and seconds < 5, (seconds, said)  # 3 s, and what a busy machine adds
     saved = Store(out / "checkpoints", "step").steps()[-1]
-    assert saved == 250 and "was dropped" in said and f"Saved at step {saved:,}. Resume with" in said
+    assert saved == 250 and "abandoned" in said and f"Saved at step {saved:,}. Resume with" in said
     assert "Traceback" not in said
 
 
 LOST = """
-from covey.run.signals import LISTENER
+from covey.signals import LISTENER
 class Interrupts:
     def __del__(self):
         raise KeyboardInterrupt

@@ -10,10 +10,11 @@ from PIL import Image
 import covey
 from covey.cli import main
 from covey.envs.builtin.point import Point
-from covey.run.checkpoint import Store
-from covey.run.plots import curve
-from covey.run.program import Program
-from covey.run.stats import iqm, iqm_interval, mean_interval
+from covey.evaluation.stats import iqm, iqm_interval, mean_interval
+from covey.plots.curves import curve
+from covey.run.policy import PolicyProgram
+from covey.storage.metrics import read_run_metrics
+from covey.storage.store import Store
 from tests.runs import FLAGS, TINY, rows, tiny
 
 
@@ -89,7 +90,7 @@ def test_pictures(run):
     with Image.open(run.path / "media" / "policy.gif") as animation:
         assert getattr(animation, "n_frames", 1) > 20
     assert (run.path / "media" / "curve.csv").read_text().startswith("run,step,centre,low,high")
-    steps, centre, low, high = curve(run.path)
+    _, steps, centre, low, high = curve(run.metrics())
     assert list(steps) == [0, 400, 800, 1200]
     assert np.all(low <= centre) and np.all(centre <= high)
 
@@ -134,13 +135,13 @@ def test_a_member_of_several_seeds_is_the_single_run_of_that_seed(run, tmp_path)
 
 def test_a_schedule_from_the_command_line(tmp_path, monkeypatch):
     """It is logged, evaluated with and saved at its value of the moment."""
-    out, evaluated, evaluate = tmp_path / "run", [], Program.evaluate
+    out, evaluated, evaluate = tmp_path / "run", [], PolicyProgram.evaluate
 
     def watched(program, states, hypers, *rest):
         evaluated.append(float(hypers.exploration_noise[0]))
         return evaluate(program, states, hypers, *rest)
 
-    monkeypatch.setattr(Program, "evaluate", watched)
+    monkeypatch.setattr(PolicyProgram, "evaluate", watched)
     flags = ["--hyper.exploration-noise", "linear:0.3:0.05", "--out", str(out)]
     assert main(["train", "td3", *FLAGS, *flags]) == 0
     assert json.loads((out / "config.json").read_text())["hyper"]["exploration_noise"] == "linear:0.3:0.05:1200"
@@ -149,7 +150,7 @@ def test_a_schedule_from_the_command_line(tmp_path, monkeypatch):
     np.testing.assert_allclose(values, 0.3 - 0.25 * steps / 1200, rtol=1e-5)
     arrays, info = Store(out / "checkpoints", "best").read_newest(print)
     best = 0.3 - 0.25 * info["step"] / 1200
-    np.testing.assert_allclose(arrays["[1].exploration_noise"], best, rtol=1e-5)
+    np.testing.assert_allclose(arrays["best/hyper/exploration_noise"], best, rtol=1e-5)
     np.testing.assert_allclose(evaluated, [*(0.3 - 0.25 * np.array([0, 400, 800, 1200]) / 1200), best], rtol=1e-5)
 
 
@@ -160,11 +161,11 @@ def test_metrics_cut_short_by_a_kill_can_be_drawn(run, tmp_path):
     lines = (run.path / "metrics.jsonl").read_text().splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if '"eval/return"' in line)
     (folder / "metrics.jsonl").write_text("".join([*lines[:last], lines[last][:20]]))
-    steps, centre, *_ = curve(folder)
-    assert list(steps) == [0, 400, 800] and len(centre) == 3
+    found = curve(read_run_metrics(folder, "eval/return"))
+    assert list(found.steps) == [0, 400, 800] and len(found.centre) == 3
     (folder / "metrics.jsonl").write_text('{"name": 3}\n')
     with pytest.raises(covey.CoveyError, match="damaged"):
-        curve(folder)
+        read_run_metrics(folder, "eval/return")
 
 
 def test_flags_may_be_written_with_an_equals_sign(tmp_path, capsys):

@@ -1,5 +1,6 @@
-"""What a stranger's files try: to be imported because a run folder names them, or lies in the current folder."""
+"""A stranger's files are never imported: neither if a run folder names them, nor from the current folder."""
 
+import ast
 import json
 import os
 import subprocess
@@ -10,12 +11,15 @@ import numpy as np
 import pytest
 
 import covey
+from covey import envs
 from covey.cli import main
 from covey.errors import CoveyError
-from covey.run.checkpoint import Store
+from covey.plugins import allow, allowed, import_allowed, module_of
 from covey.run.config import default_config
-from covey.run.folder import RunFolder
-from covey.trust import import_trusted, module_of, trust
+from covey.run.config_text import to_json
+from covey.storage.folder import RunFolder
+from covey.storage.store import Store
+from tests.architecture.source import MODULES, calls, tree_of
 
 SPY = "import os, pathlib\npathlib.Path(os.environ['COVEY_TEST_MARK']).touch()\n"
 ENVIRONMENT = SPY + "import gymnasium\nfrom tests.host_tasks import Counted\nclass X(Counted): pass\n"
@@ -24,19 +28,25 @@ VERBS = (["eval"], ["video"], ["replay"], ["skills"], ["resume"], ["resume", "--
 
 @pytest.fixture
 def gift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stranger's run in the current folder, whose config.json names a module that lies there too."""
+    """A stranger's run in the current folder; its config.json names a module that is there too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COVEY_TEST_MARK", str(tmp_path / "ran"))
     monkeypatch.setattr(sys, "path", sys.path.copy())
     (tmp_path / "evil.py").write_text(ENVIRONMENT)
     run = RunFolder(tmp_path / "gift")
-    run.create(default_config("td3", steps=2000).resolved())
+    run.create(to_json(default_config("td3", steps=2000).resolved()))
     (run.path / "evil.py").write_text(ENVIRONMENT)
     names(run, "gymnasium:evil:X")
-    arrays = {"replay": np.zeros((1, 1, 1, 1), np.float32), "[1]": np.ones((), np.int32)}
+    arrays = {"replay/data": np.zeros((1, 1, 1, 1), np.float32), "replay/written": np.ones((), np.int32)}
     for kind in ("step", "best"):
         Store(run.checkpoints, kind).write(100, arrays, {"step": 100})
     return run.path
+
+
+def imported_names(module: str, package: str) -> set[str]:
+    """Returns the names that a module of covey imports from a package."""
+    nodes = [x for x in ast.walk(tree_of(module)) if isinstance(x, ast.ImportFrom) and x.module == package]
+    return {alias.name for node in nodes for alias in node.names}
 
 
 def names(run: RunFolder, env: str) -> None:
@@ -51,7 +61,7 @@ def test_no_verb_imports_what_a_run_folder_names(
     verb: list[str], module: str, gift: Path, capsys: pytest.CaptureFixture
 ):
     names(RunFolder(gift), f"gymnasium:{module}:X")
-    sys.path.append(str(gift.parent))  # even where it could be found
+    sys.path.append(str(gift.parent))  # although it could be found
     assert main([verb[0], "gift", *verb[1:]]) == 1
     said = capsys.readouterr().err
     assert not (gift.parent / "ran").exists() and module not in sys.modules
@@ -64,22 +74,43 @@ def test_a_config_file_names_no_module_either(gift: Path, capsys: pytest.Capture
     assert "--plugin evil" in capsys.readouterr().err and not (gift.parent / "ran").exists()
 
 
-def test_python_imports_what_it_is_told_to_alone(gift: Path):
+def test_python_imports_only_the_plugins_that_are_named(gift: Path):
     sys.path.append(str(gift.parent))
     with pytest.raises(CoveyError, match=r"plugins=\['evil'\]"):
-        _ = covey.load(gift).program
+        _ = covey.load(gift).best
     with pytest.raises(CoveyError, match="must be a list of modules"):
         covey.load(gift, plugins="evil")
     assert not (gift.parent / "ran").exists()
 
 
+def test_a_name_from_a_file_imports_nothing(gift: Path):
+    """`make` trusts its caller; `make_from_config`, and all of covey that reads files, does not."""
+    sys.path.append(str(gift.parent))
+    before = allowed()
+    with pytest.raises(CoveyError, match="imports no module"):
+        envs.make_from_config("gymnasium:evil:X")
+    with pytest.raises(CoveyError, match="imports no module"):
+        _ = covey.load(gift).best
+    assert allowed() == before and not (gift.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.startswith("envs/") and m != "cli/catalogue"])
+def test_names_from_files_never_reach_make(module: str):
+    """Only `covey check-env` and `covey envs`, whose environments are typed or registered, call `envs.make`."""
+    assert not {name for name in calls(module) if name in ("envs.make", "covey.envs.make")}
+    assert "make" not in imported_names(module, "covey.envs")
+
+
 def test_a_module_that_was_named_is_imported(gift: Path):
-    """By --plugin, by a typed --env, and from Python: each in a process of its own."""
-    python = f"import covey, sys; sys.path.append('.'); covey.load({str(gift)!r}, plugins=['evil']).program"
+    """By --plugin, by a typed --env, and in Python by `plugins=` or a call of `make`: each in its own process."""
+    start = "import covey, sys; sys.path.append('.'); "
+    python = f"{start}covey.load({str(gift)!r}, plugins=['evil']).program"
+    made = f"{start}from covey import envs; assert envs.make('gymnasium:evil:X').spec.obs_size == 2"
     ways = (
         ["-m", "covey", "replay", "gift", "--plugin", "evil"],
         ["-m", "covey", "resume", "gift", "--env", "gymnasium:evil:X"],
         ["-c", python],
+        ["-c", made],
     )
     for way in ways:
         found = subprocess.run([sys.executable, *way], check=False, capture_output=True, text=True)
@@ -88,13 +119,13 @@ def test_a_module_that_was_named_is_imported(gift: Path):
         (gift.parent / "ran").unlink()
 
 
-def test_trust_is_exact():
-    trust("tests")
+def test_a_module_must_be_named_exactly():
+    allow("tests")
     with pytest.raises(CoveyError, match="imports no module"):
-        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
-    trust("tests.not_there")
+        import_allowed("tests.not_there", "gymnasium:tests.not_there:X")
+    allow("tests.not_there")
     with pytest.raises(CoveyError, match=r"'tests.not_there' can't be imported: ModuleNotFoundError"):
-        import_trusted("tests.not_there", "gymnasium:tests.not_there:X")
+        import_allowed("tests.not_there", "gymnasium:tests.not_there:X")
     assert module_of("gymnasium:a.b:C") == "a.b" and module_of("gymnasium:a:b:C") == "a:b"
     assert module_of("gymnasium:Hopper-v5") == module_of("envpool:a:B") == module_of("point") == ""
 
@@ -104,13 +135,13 @@ def test_no_other_library_takes_a_module(library: str, gift: Path):
     sys.path.append(str(gift.parent))
     names(RunFolder(gift), f"{library}:evil:X")
     with pytest.raises(CoveyError):
-        _ = covey.load(gift).program
+        _ = covey.load(gift).best
     assert not (gift.parent / "ran").exists()
 
 
 @pytest.mark.parametrize("verb", ["plot", "resume"])
 def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
-    """jax, matplotlib and the standard library's own are looked for where they are installed."""
+    """jax, matplotlib and the standard library are imported from where they are installed."""
     names(RunFolder(gift), "point")
     shadows = ("jax", "matplotlib", "json", "typing", "tyro", "numpy", "socket", "pickle", "multiprocessing")
     for name in shadows:
@@ -123,11 +154,11 @@ def test_the_current_folder_shadows_no_package(verb: str, gift: Path):
             continue
         found = subprocess.run([*command, verb, "gift"], check=False, capture_output=True, text=True, env=safe)
         assert not (gift.parent / "ran").exists(), found.stderr
-        assert "gift" in found.stdout + found.stderr  # it came as far as the run
+        assert "gift" in found.stdout + found.stderr  # it got as far as the run
 
 
 def test_workers_find_nothing_in_the_current_folder_first(gift: Path):
-    """A worker is a Python process of its own, which would begin with the current folder."""
+    """A worker is a new Python process, which by default searches the current folder first."""
     for name in ("multiprocessing", "pickle", "socket", "cloudpickle"):
         (gift.parent / f"{name}.py").write_text(SPY)
     code = (

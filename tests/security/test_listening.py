@@ -1,4 +1,4 @@
-"""Where a job listens: at the address that it was given, and nowhere else."""
+"""A job listens only at the address that it was given."""
 
 import socket
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.population.test_processes import EVOLVE
+from tests.population.test_jobs import EVOLVE
 from tests.sockets import LOOPBACK, addresses, free_port
 
 
@@ -25,12 +25,12 @@ def test_a_process_that_waits_says_so_and_listens_where_it_was_told(number: int,
         said = next(line for line in waiting.stderr if "Waiting" in line)
         listened = addresses([waiting.pid])
         waiting.send_signal(2)
-        assert waiting.wait(10) == 130  # Ctrl-C is obeyed while it waits
+        assert waiting.wait(10) == 130  # Ctrl-C works while it waits
     assert expected in said
     assert listened == (listened & LOOPBACK) and bool(listened) == (number == 0), listened
 
 
-def test_a_port_in_use_is_an_error_in_words(tmp_path):
+def test_a_port_in_use_is_a_clear_error(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

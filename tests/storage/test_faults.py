@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.run.checkpoint import Store, Writer
-from covey.storage.atomic import UnreadableError, replace_text
+from covey.storage.atomic import replace_text
 from covey.storage.changes import Changes
+from covey.storage.disk import UnreadableError
+from covey.storage.folder import RunFolder
 from covey.storage.jsonl import Jsonl, read_rows
+from covey.storage.store import Store, Writer
 from tests.faults import SHORT, Faulty
 
 FAULTS = [errno.EIO, errno.ENOSPC, errno.EACCES, SHORT]
@@ -100,11 +102,11 @@ def test_lines_after_a_failed_call_are_whole(fault: Any, tmp_path: Path, monkeyp
     path = tmp_path / "metrics.jsonl"
     first = Jsonl(path)
     first.row(step=1, text="a" * 50)
-    place = first.sync()
+    known = first.sync()
     first.close()
 
     def add() -> None:
-        rows = Jsonl(path, place, pytest.fail, 1)
+        rows = Jsonl(path, known, pytest.fail, 1)
         try:
             rows.row(step=2, text="b" * 50)
             rows.sync()
@@ -119,7 +121,7 @@ def test_lines_after_a_failed_call_are_whole(fault: Any, tmp_path: Path, monkeyp
             except (OSError, CoveyError):
                 assert fault != SHORT
         add()
-        assert [row.values["step"] for row in read_rows(path, place)] == [1, 2], f"call {at}"
+        assert [row.values["step"] for row in read_rows(path, known)] == [1, 2], f"call {at}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -153,3 +155,16 @@ def test_modes_follow_the_umask(tmp_path: Path):
     (tmp_path / "plain").touch()
     expected = (tmp_path / "plain").stat().st_mode
     assert {p.stat().st_mode for p in tmp_path.rglob("*") if p.is_file()} == {expected}
+
+
+def test_a_failing_disk_is_not_a_missing_folder(tmp_path, monkeypatch):
+    """The islands of a run are looked for when it is resumed; an error of the disk is one sentence."""
+
+    def fail(path, *_, **__):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    folder = RunFolder(tmp_path).island(0)
+    assert not folder.has_config()
+    monkeypatch.setattr("os.lstat", fail)
+    with pytest.raises(CoveyError, match=r"config\.json can't be read: Input/output error"):
+        folder.has_config()

@@ -10,9 +10,9 @@ import pytest
 from covey.agents.td3 import TD3, TD3Config
 from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
+from covey.evaluation.evaluate import evaluate_members
+from covey.hyper.schedule import Schedule
 from covey.training.device import DeviceLoop
-from covey.training.evaluate import evaluate
-from covey.training.schedule import Schedule
 from covey.training.trainer import Trainer, make_trainer
 from tests.tasks import Breaks, assert_same, population, small_trainer
 
@@ -36,9 +36,9 @@ def test_one_compilation_of_each_kind(axis: str):
         loop = DeviceLoop(trainer, 2, axis)  # type: ignore[arg-type]
         state = population(loop, seed)
         for blocks in (1, 2, 5, 1):
-            state = loop.advance(state, jnp.int32(blocks), warmup=False)
+            state = loop.advance(state, blocks, warmup=False)
             members = state.members
-            evaluate(trainer.agent, trainer.env, members.agent, members.hyper, jax.random.key(0), 4)
+            evaluate_members(trainer.agent, trainer.env, members.agent, members.hyper, jax.random.key(0), 4)
 
     work(0)
     jax.monitoring.register_event_duration_secs_listener(count)
@@ -53,10 +53,10 @@ def test_one_compilation_of_each_kind(axis: str):
 @pytest.mark.parametrize("axis", ["map", "vmap"])
 def test_where_a_run_is_cut_into_chunks_does_not_matter(axis: str):
     loop = DeviceLoop(trainer_of_two(), 2, axis)  # type: ignore[arg-type]
-    whole = loop.advance(population(loop), jnp.int32(6), warmup=False)
+    whole = loop.advance(population(loop), 6, warmup=False)
     parts = population(loop)
     for blocks in (1, 0, 3, 2):
-        parts = loop.advance(parts, jnp.int32(blocks), warmup=False)
+        parts = loop.advance(parts, blocks, warmup=False)
     assert_same(whole, parts)
 
 
@@ -64,12 +64,12 @@ def test_a_member_in_a_population_is_the_same_alone():
     """To the bit with map; with vmap, batched products may round differently."""
     trainer = trainer_of_two()
     alone = [DeviceLoop(trainer, 1, "map") for _ in range(2)]
-    singles = [loop.advance(population(loop, seed), jnp.int32(2), warmup=False) for seed, loop in enumerate(alone)]
+    singles = [loop.advance(population(loop, seed), 2, warmup=False) for seed, loop in enumerate(alone)]
     together = jax.tree.map(lambda *x: jnp.concatenate(x), *(s.members for s in singles))
     by_map = DeviceLoop(trainer, 2, "map")
-    assert_same(by_map.advance(population(by_map), jnp.int32(2), warmup=False).members, together)
+    assert_same(by_map.advance(population(by_map), 2, warmup=False).members, together)
     by_vmap = DeviceLoop(trainer, 2, "vmap")
-    members = by_vmap.advance(population(by_vmap), jnp.int32(2), warmup=False).members
+    members = by_vmap.advance(population(by_vmap), 2, warmup=False).members
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), members.agent, together.agent)
 
 
@@ -87,7 +87,7 @@ def test_a_chunk_reuses_its_replay():
 
 def test_members_differ():
     loop = DeviceLoop(trainer_of_two(), 2, "map")
-    members = loop.advance(population(loop), jnp.int32(1), warmup=False).members
+    members = loop.advance(population(loop), 1, warmup=False).members
     kernel = members.agent.actor["torso"]["Dense_0"]["kernel"]
     assert float(jnp.abs(kernel[0] - kernel[1]).max()) > 0.01
     assert float(jnp.abs(members.world.obs[0] - members.world.obs[1]).max()) > 0
@@ -96,11 +96,11 @@ def test_members_differ():
 def test_evaluating_does_not_touch_training():
     trainer = trainer_of_two()
     loop = DeviceLoop(trainer, 2, "map")
-    one = loop.advance(population(loop), jnp.int32(2), warmup=False)
+    one = loop.advance(population(loop), 2, warmup=False)
     two = population(loop)
     for _ in range(2):
-        two = loop.advance(two, jnp.int32(1), warmup=False)
-        evaluate(trainer.agent, trainer.env, two.members.agent, two.members.hyper, jax.random.key(5), 4)
+        two = loop.advance(two, 1, warmup=False)
+        evaluate_members(trainer.agent, trainer.env, two.members.agent, two.members.hyper, jax.random.key(5), 4)
     assert_same(one, two)
 
 
@@ -114,7 +114,7 @@ def test_a_schedule_moves_the_value_that_the_agent_uses():
         loop = DeviceLoop(each, 2, "map")
         before = population(loop)
         start = np.asarray(before.members.agent.actor["torso"]["Dense_0"]["kernel"])
-        after = loop.advance(before, jnp.int32(1), warmup=False)
+        after = loop.advance(before, 1, warmup=False)
         results.append(np.abs(np.asarray(after.members.agent.actor["torso"]["Dense_0"]["kernel"]) - start).max())
     assert results[0] > 0 and results[1] == 0
 
@@ -139,11 +139,11 @@ def test_updates_per_step_are_exact(envs, per_step, delay, unroll, updates):
 
 
 def test_numbers_that_can_not_be_met_are_errors():
-    with pytest.raises(CoveyError, match="--capacity 1 does not hold"):
+    with pytest.raises(CoveyError, match="`capacity` 1 does not hold"):
         small_trainer("td3", Point(), capacity=1)
     with pytest.raises(CoveyError, match="rounder number"):
         small_trainer("td3", Point(), updates_per_step=0.0017)
-    with pytest.raises(CoveyError, match="--envs must be positive"):
+    with pytest.raises(CoveyError, match="`envs` must be positive"):
         small_trainer("td3", Point(), envs=0)
 
 

@@ -17,7 +17,7 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
-from covey.run.checkpoint import restore, snapshot
+from covey.storage.layout import restore, snapshot
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.trainer import Rows, Trainer
@@ -61,7 +61,7 @@ def test_strict_order_is_the_order_of_the_compiled_loop():
         dataclasses.replace(small_trainer("td3", CompiledDrift(), envs=2), iterations=ITERATIONS), 2, "map"
     )
     host = HostLoop(on_host, 2, "map", overlap=False)
-    ours, theirs = (loop.advance(population(loop), jnp.int32(4), warmup=False) for loop in (host, device))
+    ours, theirs = (loop.advance(population(loop), 4, warmup=False) for loop in (host, device))
     assert int(ours.block) == int(theirs.block) and int(ours.replay.written) == int(theirs.replay.written)
     np.testing.assert_allclose(ours.replay.data, theirs.replay.data, atol=1e-4)
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
@@ -143,7 +143,7 @@ def trained_after_a_compiled_run(overlap: bool) -> Any:
 
 
 def test_a_host_run_on_one_device_is_that_on_two(tmp_path: Path):
-    """Where acting and learning share a device, the learner donates its arrays and acting goes on with its own."""
+    """Where acting and learning share a device, the learner donates its arrays and acting keeps its own."""
     code = """
 import sys, jax, numpy
 from tests import conftest
@@ -179,7 +179,7 @@ def test_a_run_may_begin_with_data():
     state = loop.advance(loop.load(new, jnp.asarray(data)), 1, warmup=False)
     assert int(state.replay.written) == 60 + ITERATIONS
     np.testing.assert_array_equal(state.replay.data[:, :60], data)
-    assert float(state.members.agent.seen.observations.rows[0]) == 2 * (60 + ITERATIONS)
+    assert float(state.members.agent.statistics.observations.rows[0]) == 2 * (60 + ITERATIONS)
 
 
 class Logged(gymnasium.Wrapper):
@@ -211,18 +211,18 @@ def test_episodes_are_counted_as_gymnasium_counts_them():
     assert returns == pytest.approx(sum(r for r, _ in found), rel=1e-4) and lengths == sum(n for _, n in found)
 
 
-def test_episodes_that_can_not_be_saved_are_cut_off_and_begin_anew():
+def test_episodes_that_can_not_be_saved_are_cut_off_and_start_anew():
     """No transition leads from the observation before the restart to one after it, and the run says what happened."""
     trainer = trainer_of_two("gymnasium:tests.host_tasks:Opaque")
     loop = HostLoop(trainer, 1, "map")
     state = loop.advance(population(loop), 1, warmup=False)
     state = loop.advance(state, 1, warmup=False)
-    assert not loop.take_news(), "the same loop goes on with the environments that it has"
+    assert not loop.take_messages(), "the same loop continues with its own environments"
     before = int(state.replay.written)
     again = HostLoop(trainer, 1, "map")
     state = again.advance(state, 1, warmup=False)
-    (text,) = again.take_news()
-    assert "Opaque.hidden" in text and "begin anew" in text and not again.take_news()
+    (text,) = again.take_messages()
+    assert "Opaque.hidden" in text and "start anew" in text and not again.take_messages()
     data = np.asarray(state.replay.data[0])
     obs, last = data[..., :2], data[..., 5]
     assert (last[before] == 1).all()
@@ -238,7 +238,7 @@ def test_a_broken_episode_ends_at_its_last_observation(tmp_path: Path, monkeypat
     loop = HostLoop(trainer, 1, "map", workers=1)
     state = population(loop)
     loop.close()
-    assert loop.take_broken() == 2 and loop.take_broken() == 0
+    assert loop.take_broken()["train/broken"].tolist() == [2] and loop.take_broken()["train/broken"].tolist() == [0]
     data = np.asarray(state.replay.data[0, : int(state.replay.written)])
     obs, reward, last = data[..., :2], data[..., 3], data[..., 5]
     assert ((obs[1:, :, 0] == obs[:-1, :, 0]) | (last[:-1] == 1)).all(), "no transition into another episode"
@@ -259,11 +259,11 @@ def test_a_run_that_is_cut_off_ends_as_one_that_was_left_alone(tmp_path: Path, m
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("covey.run.fit.Session._check_finite", die)
+        patch.setattr("covey.run.session.Session._check_finite", die)
         covey.train("td3", out=tmp_path / "cut", quiet=True, checkpoint_minutes=0.0, **RUN)
     assert main(["resume", str(tmp_path / "cut")]) == 0
     out = capsys.readouterr().out
-    assert "Going on from step 400" in out and "begin anew" not in out and "animation:" in out
+    assert "Resuming from step 400" in out and "start anew" not in out and "animation:" in out
     assert_same_run(whole, tmp_path / "cut")
 
 

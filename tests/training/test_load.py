@@ -10,7 +10,6 @@ import pytest
 
 from covey.agent import Decision, SamplePlan
 from covey.training.device import DeviceLoop
-from covey.training.schedule import constant
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, EnvSpec, Key, Step
 from tests.tasks import Counter, assert_same, population, small_trainer
@@ -59,7 +58,7 @@ class Ledger:
 
 def ledger(envs: int) -> Trainer:
     env = Counter()
-    return make_trainer(Ledger(env.spec), env, constant(Hyper()), envs=envs, updates_per_step=1 / 3, capacity=1000)
+    return make_trainer(Ledger(env.spec), env, Hyper(), envs=envs, updates_per_step=1 / 3, capacity=1000)
 
 
 def fresh(loop: DeviceLoop) -> Any:
@@ -98,7 +97,7 @@ def test_the_normaliser_sees_each_record_once(axis: str):
     rows = int(before.replay.written)
     data = before.replay.data[:, :rows]
     obs = np.asarray(data[..., :2]).reshape(2, -1, 2)
-    stats = loop.load(fresh(loop), data).members.agent.seen.observations
+    stats = loop.load(fresh(loop), data).members.agent.statistics.observations
     np.testing.assert_array_equal(stats.rows, [rows * 2] * 2)
     np.testing.assert_allclose(stats.mean, obs.mean(1), rtol=1e-4)
     np.testing.assert_allclose(stats.squares / stats.rows[:, None], obs.var(1), rtol=1e-3)

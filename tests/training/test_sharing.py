@@ -14,7 +14,6 @@ from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
-from covey.training.schedule import constant
 from covey.training.trainer import make_trainer
 from covey.types import Array, Key, Metrics, Mode, Step
 from tests.tasks import Counter, population, small_trainer
@@ -59,7 +58,7 @@ class Witness:
 
 def witnesses(on_host: bool, overlap: bool = True, members: int = 4, capacity: int = 500) -> DeviceLoop | HostLoop:
     env: Any = envs.make("gymnasium:tests.host_tasks:Counted") if on_host else Counter()
-    trainer = make_trainer(Witness(), env, constant(Nothing()), capacity=capacity, shared=True)
+    trainer = make_trainer(Witness(), env, Nothing(), capacity=capacity, shared=True)
     return HostLoop(trainer, members, "map", overlap) if on_host else DeviceLoop(trainer, members, "map")
 
 
@@ -69,7 +68,7 @@ def test_members_draw_only_what_was_written_and_belongs_together(loop: tuple[boo
     ours = witnesses(*loop)
     state = population(ours)
     for _ in range(2):
-        state = ours.advance(state, jnp.int32(4), warmup=False)
+        state = ours.advance(state, 4, warmup=False)
         assert np.all(np.asarray(state.members.agent.drawn) > 1000)
         np.testing.assert_array_equal(state.members.agent.false, 0)
 
@@ -78,12 +77,12 @@ def test_a_number_that_is_not_finite_stays_with_its_member():
     loop = DeviceLoop(small_trainer("td3", Point(), shared=True), 3, "map")
     state = population(loop)
     data = state.replay.data.at[1, 20, 0, 0].set(jnp.nan).at[1, 40, 0, 3].set(jnp.inf)
-    state = loop.advance(state._replace(replay=state.replay._replace(data=data)), jnp.int32(2), warmup=False)
+    state = loop.advance(state._replace(replay=state.replay._replace(data=data)), 2, warmup=False)
     np.testing.assert_array_equal(state.members.tally.fault[:, 0], -1)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.members.agent))
 
 
 def test_a_shared_replay_holds_more_than_a_block():
-    with pytest.raises(CoveyError, match=r"--capacity 101 .* share: .* at least 102"):
+    with pytest.raises(CoveyError, match=r"`capacity` 101 .* share.* at least 102"):
         witnesses(False, capacity=101)
     assert witnesses(False, capacity=102).trainer.replay.rows == 102

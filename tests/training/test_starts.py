@@ -1,9 +1,8 @@
-"""Start states where a reset is dear: fewer are drawn, and nothing else changes."""
+"""Start states where a reset is expensive: fewer are drawn, and nothing else changes."""
 
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,8 +12,8 @@ from tests.tasks import Counter, assert_same, population, small_trainer
 
 
 @dataclass(frozen=True)
-class Dear(Counter):
-    """A counter whose starts are dear. Its episodes are much shorter than that."""
+class ExpensiveStart(Counter):
+    """A counter whose starts are expensive. Its episodes are much shorter than that."""
 
     steps_per_start: int = 20
 
@@ -30,19 +29,21 @@ def drawn(trainer):
 
 @pytest.mark.parametrize("envs", [1, 4, 64])
 def test_a_start_for_so_many_steps(envs: int):
-    cheap, dear = (small_trainer("td3", Dear(steps_per_start=n), envs=envs, capacity=10_000) for n in (2, 20))
+    cheap, expensive = (
+        small_trainer("td3", ExpensiveStart(steps_per_start=n), envs=envs, capacity=10_000) for n in (2, 20)
+    )
     assert cheap == replace(small_trainer("td3", Counter(), envs=envs, capacity=10_000), env=cheap.env)
     assert drawn(cheap) >= 0.5 * cheap.block_steps
-    assert drawn(dear) <= 0.1 * dear.block_steps
+    assert drawn(expensive) <= 0.1 * expensive.block_steps
 
 
 def test_episodes_begin_at_drawn_states_and_chunks_do_not_matter():
-    trainer = small_trainer("td3", Dear(), envs=2)
+    trainer = small_trainer("td3", ExpensiveStart(), envs=2)
     loop = DeviceLoop(trainer, 1, "map")
     one, two = (population(loop) for _ in range(2))
-    one = loop.advance(one, jnp.int32(3), warmup=False)
+    one = loop.advance(one, 3, warmup=False)
     for _ in range(3):
-        two = loop.advance(two, jnp.int32(1), warmup=False)
+        two = loop.advance(two, 1, warmup=False)
     assert_same(one, two)
     # Of the short episodes in a block of 100 rows, the starts are the few that were drawn, in turn.
     rows = np.asarray(one.replay.data)[0, : int(one.replay.written), 0]

@@ -58,7 +58,7 @@ def test_start_states_are_drawn_anew(stream):
 def test_a_sampled_successor_is_never_of_another_episode(stream):
     trainer, state, *_ = stream
     bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
-    batch = trainer.replay.sample(state.replay, SamplePlan(5000, 3), bits)
+    batch = trainer.replay.sample_bits(state.replay, SamplePlan(5000, 3), bits)
     valid = np.asarray(batch.valid) > 0
     obs, after = np.asarray(batch.obs)[valid], np.asarray(batch.next_obs)[valid]
     np.testing.assert_array_equal(obs[:, 0], after[:, 0])
@@ -83,7 +83,7 @@ def test_training_statistics_count_each_episode_once(stream):
 
 def test_the_normaliser_has_seen_every_record_once(stream):
     _, state, obs, *_ = stream
-    stats = state.members.agent.seen.observations
+    stats = state.members.agent.statistics.observations
     assert float(stats.rows[0]) == obs.shape[0] * obs.shape[1]
     np.testing.assert_allclose(stats.mean[0], obs.reshape(-1, 2).mean(0), rtol=1e-4)
 

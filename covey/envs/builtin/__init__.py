@@ -1,1 +1,1 @@
-"""The environments that come with covey, one file each."""
+"""The built-in environments, one file each."""

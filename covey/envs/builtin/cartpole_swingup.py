@@ -28,10 +28,10 @@ class CartpoleSwingup:
 
     Observation: position / rail, velocity / 5, cos(angle), sin(angle), angular velocity / 10.
     Reward in [0, 1]: the product of upright, centred, small control and small angular velocity.
-    At an end of the rail the cart stops; the episode goes on.
+    At an end of the rail the cart stops; the episode continues.
     Descriptor: the position of the pole's tip.
     Reference: Barto, Sutton and Anderson 1983 (dynamics, with a uniform pole); Tassa et al. 2018, dm_control
-    cartpole/swingup (masses, force, rail and reward; here 500 steps of 0.02 s rather than 1,000 of 0.01 s).
+    cartpole/swingup (masses, force, rail and reward; but 500 steps of 0.02 s instead of 1,000 of 0.01 s).
     """
 
     cart_mass: float = 1.0
@@ -63,7 +63,7 @@ class CartpoleSwingup:
     def step(self, state: CartpoleState, action: Array, key: Key) -> tuple[CartpoleState, Outcome]:
         control = jnp.clip(action[0], -1.0, 1.0)
         acceleration, angular = self._accelerate(state, self.max_force * control)
-        # The new velocities move the positions (semi-implicit Euler), which keeps the energy bounded.
+        # Semi-implicit Euler: positions use the new velocities, which keeps the energy bounded.
         velocity = state.velocity + self.dt * acceleration
         spin = state.spin + self.dt * angular
         ahead = state.position + self.dt * velocity
@@ -92,7 +92,7 @@ class CartpoleSwingup:
         return canvas.pixels()
 
     def _accelerate(self, state: CartpoleState, force: Array) -> tuple[Array, Array]:
-        """The accelerations of cart and pole (equations of motion of a uniform pole, no friction)."""
+        """Returns the accelerations of cart and pole (a uniform pole, no friction)."""
         mass, half = self.cart_mass + self.pole_mass, 0.5 * self.length
         sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
         push = (force + self.pole_mass * half * state.spin**2 * sin) / mass
@@ -105,7 +105,7 @@ class CartpoleSwingup:
 
 
 def _reward(state: CartpoleState, control: Array) -> Array:
-    """dm_control's: each factor is 1 at best, and only upright can bring the product to 0."""
+    """Returns dm_control's reward: each factor is at most 1, and only `upright` can be 0."""
     upright = (1.0 + jnp.cos(state.angle)) / 2.0
     centred = (1.0 + _bell(state.position / 2.0)) / 2.0
     small_control = (5.0 - control**2) / 5.0
@@ -114,5 +114,5 @@ def _reward(state: CartpoleState, control: Array) -> Array:
 
 
 def _bell(x: Array) -> Array:
-    """1 at 0 and 0.1 at 1: dm_control's Gaussian tolerance."""
+    """Returns dm_control's Gaussian tolerance: 1 at 0, and 0.1 at 1."""
     return jnp.exp(-math.log(10.0) * x**2)

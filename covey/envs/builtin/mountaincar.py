@@ -24,13 +24,13 @@ class MountainCarState(NamedTuple):
 
 @dataclass(frozen=True)
 class MountainCar:
-    """Drive a car out of a valley with an engine too weak for the slope, so that it has to swing back first.
+    """Drive a car out of a valley. The engine is too weak for the slope, so the car has to swing back first.
 
     Observation: position in [-1.2, 0.6], velocity in [-0.07, 0.07].
-    Reward: 100 on arrival at position 0.45 (which ends the episode), less 0.1 action^2 at every step.
+    Reward: 100 on reaching position 0.45 (which terminates the episode), minus 0.1 action^2 at every step.
     Descriptor: the position.
-    Reference: Gymnasium, MountainCarContinuous-v0 (dynamics, reward, starts and the limit of 999 steps are the
-    same: the force is limited to the box, the cost is that of the action as given).
+    Reference: Gymnasium, MountainCarContinuous-v0: same dynamics, reward, start states and limit of 999 steps. As
+    there, the force is clipped, but the cost is that of the action before clipping.
     """
 
     power: float = 0.0015
@@ -93,6 +93,6 @@ def _height(x: float) -> float:
 
 
 def _place(x: float, slope: float, point: tuple[float, float]) -> tuple[float, float]:
-    """A point of the car, given from where it stands on the road, in the world."""
+    """Converts a point of the car, relative to its place on the road, to world coordinates."""
     cos, sin = math.cos(slope), math.sin(slope)
     return x + cos * point[0] - sin * point[1], _height(x) + sin * point[0] + cos * point[1]

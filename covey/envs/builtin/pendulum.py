@@ -22,12 +22,12 @@ class PendulumState(NamedTuple):
 
 @dataclass(frozen=True)
 class Pendulum:
-    """Swing a pendulum up and hold it upright, with a torque too weak to lift it at once.
+    """Swing a pendulum up and hold it upright. The torque is too weak to lift it directly.
 
     Observation: cos(angle), sin(angle), velocity (up to 8).
-    Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), of the state that the action was taken in.
+    Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), with the state before the step.
     Descriptor: the position of the tip, x to the right and y upwards.
-    Reference: Gymnasium, Pendulum-v1 (dynamics, reward, starts and the limit of 200 steps are the same).
+    Reference: Gymnasium, Pendulum-v1: same dynamics, reward, start states and limit of 200 steps.
     """
 
     gravity: float = 10.0
@@ -86,5 +86,5 @@ class Pendulum:
 
 
 def _wrap(angle: Array) -> Array:
-    """The same angle in [-pi, pi]: Gymnasium lets it grow, which would cost float32 its precision."""
+    """Wraps an angle to [-pi, pi]. Gymnasium lets it grow, which would lose precision in float32."""
     return angle - 2.0 * math.pi * jnp.round(angle / (2.0 * math.pi))

@@ -12,11 +12,11 @@ from covey.envs.builtin.canvas import ACCENT, PAPER, RULE, SHADE, Canvas
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 RADIUS = 0.5
-"""How large a point is drawn."""
+"""The radius of a point in pictures."""
 
 
 class PointState(NamedTuple):
-    """Position, velocity per second, and the goal (zeros where there is none): each [2]."""
+    """Position, velocity per second, and the goal (zeros if there is none): each [2]."""
 
     position: Array
     velocity: Array
@@ -25,13 +25,13 @@ class PointState(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """Move a point from the middle of a square arena to a goal drawn at every start; or, with `goal=False`, anywhere.
+    """Move a point from the middle of a square arena to a random goal; with `goal=False` there is no goal.
 
-    The action is a velocity, which the point follows with some delay; at a wall it stops.
+    The action is a target velocity, which the point approaches with a delay; at a wall it stops.
     Observation: position / arena, velocity / max_speed and, with a goal, the vector to the goal / arena.
     Reward: -distance(point, goal) / arena, or 0 without a goal.
     Descriptor: the position.
-    Reference: the point mass of skill discovery (e.g. Eysenbach et al. 2019); the constants are our own.
+    Reference: the point mass of skill discovery (e.g. Eysenbach et al. 2019); the constants are covey's.
     """
 
     goal: bool = True
@@ -64,7 +64,7 @@ class Point:
         return state, self._observe(state)
 
     def step(self, state: PointState, action: Array, key: Key) -> tuple[PointState, Outcome]:
-        velocity = follow(state.velocity, action, self.max_speed, self.response)
+        velocity = next_velocity(state.velocity, action, self.max_speed, self.response)
         ahead = state.position + self.dt * velocity
         position = jnp.clip(ahead, -self.arena, self.arena)
         velocity = jnp.where(position == ahead, velocity, 0.0)
@@ -95,13 +95,13 @@ class Point:
         return jnp.concatenate(parts)
 
 
-def follow(velocity: Array, action: Array, max_speed: float, response: float) -> Array:
-    """The velocity, moved part of the way towards the one that the action asks for."""
+def next_velocity(velocity: Array, action: Array, max_speed: float, response: float) -> Array:
+    """Moves the velocity a part of the way to the target velocity of the action."""
     return velocity + response * (max_speed * jnp.clip(action, -1.0, 1.0) - velocity)
 
 
 def draw_arena(arena: float) -> Canvas:
-    """An empty arena. Its walls stand where a point touches them with its rim."""
+    """Draws an empty arena. Its walls are where the edge of a point touches them."""
     edge, frame = arena + RADIUS, 0.2
     outside = edge + 2.0 * frame
     canvas = Canvas(256, (-outside, -outside), (outside, outside))
@@ -111,7 +111,7 @@ def draw_arena(arena: float) -> Canvas:
 
 
 def draw_point(canvas: Canvas, position: Array, velocity: Array) -> None:
-    """A point, with a tail that shows where it comes from."""
+    """Draws a point, with a tail opposite to its velocity."""
     x, y = float(position[0]), float(position[1])
     tail = (x - 0.3 * float(velocity[0]), y - 0.3 * float(velocity[1]))
     canvas.line([tail, (x, y)], 0.3, RULE)

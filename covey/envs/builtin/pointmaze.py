@@ -11,13 +11,13 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import RULE, SHADE, Canvas
-from covey.envs.builtin.point import RADIUS, draw_arena, draw_point, follow
+from covey.envs.builtin.point import RADIUS, draw_arena, draw_point, next_velocity
 from covey.errors import require
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 
 class Box(NamedTuple):
-    """A rectangle along the axes."""
+    """An axis-aligned rectangle."""
 
     x_low: float
     y_low: float
@@ -46,14 +46,14 @@ class PointMazeState(NamedTuple):
 
 @dataclass(frozen=True)
 class PointMaze:
-    """Move a point around a wall to the goal behind it. Heading straight for the goal ends at the wall.
+    """Move a point around a wall to the goal behind it. The straight way to the goal is blocked by the wall.
 
-    The point moves as in `Point`. `walls` are where its centre can't go: they include its radius. It may slide along
-    their edges, so walls that meet must overlap, or it would slip between them.
+    The point moves as in `Point`. `walls` are the areas that its centre can't enter, so they include its radius. It can
+    slide along their edges, so walls that touch must overlap: otherwise it would slip between them.
     Observation: position / arena, velocity / max_speed.
-    Reward: -distance(point, goal) / arena, and a bonus on arrival, which ends the episode.
+    Reward: -distance(point, goal) / arena, and a bonus on reaching the goal, which terminates the episode.
     Descriptor: the position.
-    Reference: the U-maze of Duan et al. 2016; dynamics, sizes and costs are our own.
+    Reference: the U-maze of Duan et al. 2016; dynamics, sizes and costs are covey's.
     """
 
     walls: tuple[Box, ...] = _WALLS
@@ -98,7 +98,7 @@ class PointMaze:
         return state, self._observe(state)
 
     def step(self, state: PointMazeState, action: Array, key: Key) -> tuple[PointMazeState, Outcome]:
-        velocity = follow(state.velocity, action, self.max_speed, self.response)
+        velocity = next_velocity(state.velocity, action, self.max_speed, self.response)
         ahead = state.position + self.dt * velocity
         position = self._slide(state.position, ahead)
         velocity = jnp.where(position == ahead, velocity, 0.0)
@@ -122,14 +122,14 @@ class PointMaze:
         return canvas.pixels()
 
     def _slide(self, position: Array, ahead: Array) -> Array:
-        """Moves along x and then along y, each up to the first wall: nothing is crossed, however fast or thin."""
+        """Moves along x and then along y, each up to the first wall: no wall is crossed, however thin or fast."""
         x_low, y_low, x_high, y_high = jnp.array(self._barriers(), jnp.float32).reshape(-1, 4).T
         x = _advance(position[0], ahead[0], x_low, x_high, (y_low < position[1]) & (position[1] < y_high), self.arena)
         y = _advance(position[1], ahead[1], y_low, y_high, (x_low < x) & (x < x_high), self.arena)
         return jnp.stack([x, y])
 
     def _barriers(self) -> list[list[float]]:
-        """The walls, without an end where they meet the arena's edge: the point slides along that edge too."""
+        """Returns the walls. Those that reach the arena's edge extend to infinity, so that a point stops there too."""
         return [[v if abs(v) < self.arena else math.copysign(math.inf, v) for v in wall] for wall in self.walls]
 
     def _observe(self, state: PointMazeState) -> Array:
@@ -137,14 +137,14 @@ class PointMaze:
 
 
 def _advance(here: Array, ahead: Array, low: Array, high: Array, in_the_way: Array, arena: float) -> Array:
-    """How far one coordinate gets between the walls [low, high] that stand in its way."""
+    """Returns a coordinate after a move, limited by the walls [low, high] that are in the way."""
     ceiling = jnp.min(jnp.where(in_the_way & (here <= low), low, arena), initial=arena)
     floor = jnp.max(jnp.where(in_the_way & (here >= high), high, -arena), initial=-arena)
     return jnp.clip(ahead, floor, ceiling)
 
 
 def _draw_wall(canvas: Canvas, wall: Box, arena: float) -> None:
-    """Draws a wall without the point's radius, joined to the arena's edge where it reaches that."""
+    """Draws a wall without the point's radius, joined to the arena's edge if it reaches it."""
     low = [v - RADIUS if v <= -arena else v + RADIUS for v in (wall.x_low, wall.y_low)]
     high = [v + RADIUS if v >= arena else v - RADIUS for v in (wall.x_high, wall.y_high)]
     canvas.rectangle((low[0], low[1]), (high[0], high[1]), RULE)

@@ -14,7 +14,7 @@ from covey.types import Array, Descriptor, EnvSpec, Key
 
 
 class ReacherState(NamedTuple):
-    """The joints' angles (the second is relative to the first link), their velocities, and the goal: each [2]."""
+    """Angles of the joints (the second is relative to the first link), their velocities, and the goal: each [2]."""
 
     angles: Array
     velocities: Array
@@ -23,13 +23,14 @@ class ReacherState(NamedTuple):
 
 @dataclass(frozen=True)
 class Reacher:
-    """Bring the tip of a two-link arm, moved by torques at its joints, to a goal drawn at every start.
+    """Bring the tip of a two-link arm, moved by torques at its joints, to a random goal.
 
-    The arm lies flat (no gravity); a mass of 1 sits at the end of each link of length 0.5, and the joints are damped.
+    The arm moves in a horizontal plane (no gravity). Each link has a length of 0.5 and a mass of 1 at its end, and the
+    joints are damped.
     Observation: cos and sin of the two angles, their velocities / 5, the goal, and the vector from tip to goal.
     Reward: -distance(tip, goal) - 0.01 |action|^2, in two parts: the distance with weight -1, |action|^2 with -0.01.
     Descriptor: the position of the tip.
-    Reference: Gymnasium, Reacher-v5 (the task; dynamics, sizes and costs here are our own).
+    Reference: Gymnasium, Reacher-v5 (the task; dynamics, sizes and costs are covey's).
     """
 
     length: float = 0.5
@@ -58,7 +59,7 @@ class Reacher:
         key_angles, key_direction, key_radius = jax.random.split(key, 3)
         angles = jax.random.uniform(key_angles, (2,), jnp.float32, -math.pi, math.pi)
         direction = jax.random.uniform(key_direction, (), jnp.float32, -math.pi, math.pi)
-        # Uniform on the ring between 0.2 and 0.95 of the reach: nearer, the arm would have to fold up completely.
+        # Uniform on the ring between 0.2 and 0.95 of the reach: closer goals would need a completely folded arm.
         radius = 2.0 * self.length * jnp.sqrt(jax.random.uniform(key_radius, (), jnp.float32, 0.2**2, 0.95**2))
         goal = radius * jnp.stack([jnp.cos(direction), jnp.sin(direction)])
         state = ReacherState(angles, jnp.zeros((2,), jnp.float32), goal)
@@ -91,13 +92,13 @@ class Reacher:
         return canvas.pixels()
 
     def _accelerate(self, state: ReacherState, torques: Array) -> Array:
-        """The joints' accelerations: M(angles) acceleration = torques - damping velocities - Coriolis."""
+        """Returns the joints' accelerations: M(angles) acceleration = torques - damping velocities - Coriolis."""
         first, second = state.velocities[0], state.velocities[1]
         inertia = self.mass * self.length**2
         cos, sin = jnp.cos(state.angles[1]), jnp.sin(state.angles[1])
         force_first = torques[0] - self.damping * first + inertia * sin * second * (2.0 * first + second)
         force_second = torques[1] - self.damping * second - inertia * sin * first**2
-        # dt * damping on the diagonal takes the damping at the new velocities, which is stable for any dt.
+        # dt * damping on the diagonal makes the damping implicit, which is stable for any dt.
         m11 = inertia * (3.0 + 2.0 * cos) + self.dt * self.damping
         m12 = inertia * (1.0 + cos)
         m22 = inertia + self.dt * self.damping

@@ -1,0 +1,1 @@
+"""Skill discovery: agents that learn skills without a reward, and a planner that uses the skills."""

@@ -1,0 +1,219 @@
+"""Skills: their prior, the coordinates that the policy and the models of skills receive, and general measures."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from covey.agents.skills.contract import Paths
+from covey.errors import CoveyError, require, require_at_least, unknown
+from covey.types import Array, EnvSpec, Key, Metrics, Step
+
+GRID = 5
+"""Side of the grid on which continuous skills of two dimensions are shown."""
+SHOWN = 32
+"""Number of other continuous skills that are shown."""
+CELLS = 20
+"""Cells along each of the descriptor's first two coordinates, for the coverage."""
+
+
+@dataclass(frozen=True)
+class Skills:
+    """The prior of skills, and the descriptor in which they should differ.
+
+    Example:
+        >>> DIAYNConfig(skills=Skills(number=16, descriptor=("x", "y")))
+    """
+
+    kind: Literal["discrete", "continuous"] = "discrete"
+    """`discrete`: a finite number of skills; `continuous`: a space of skills."""
+    number: int = 8
+    """Number of discrete skills."""
+    dimensions: int = 2
+    """Dimensions of continuous skills."""
+    prior: Literal["uniform", "normal"] = "uniform"
+    """Prior of continuous skills: uniform on [-1, 1] or standard normal, in each dimension."""
+    resample: float = 0.0
+    """Probability of a new skill at each step within an episode; 0 keeps a skill for the episode."""
+    resample_after: int = 10
+    """Minimum number of steps of a skill."""
+    descriptor: tuple[str, ...] = ()
+    """In what skills should differ. Empty: the environment's descriptor. Names, such as x y: these coordinates of the
+    descriptor. observation: the whole observation. Numbers, such as 0 1: these coordinates of the observation."""
+    hide_descriptor: bool = True
+    """Hide the coordinates of a position in the descriptor from the policy, if the environment says which they are."""
+    smerl: bool = False
+    """SMERL (arXiv 2010.14484): reward the environment's reward, plus the hyper-parameter `smerl_scale` times the skill
+    reward if the newest episode of the skill reached the target return minus the margin."""
+    smerl_target: float = 0.0
+    """Target return of SMERL."""
+    smerl_margin: float = 0.0
+    """Margin below the target return within which an episode counts as good."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "descriptor", tuple(self.descriptor))
+        require_at_least(self, 2, "number")
+        require_at_least(self, 1, "dimensions", "resample_after")
+        require_at_least(self, 0, "smerl_margin")
+        require(0 <= self.resample <= 1, f"`resample` must lie in [0, 1], not {self.resample:g}.", self)
+
+    @property
+    def discrete(self) -> bool:
+        """True for discrete skills."""
+        return self.kind == "discrete"
+
+    @property
+    def size(self) -> int:
+        """Numbers in a skill: a one-hot vector, or coordinates."""
+        return self.number if self.discrete else self.dimensions
+
+    def draw(self, key: Key, count: int) -> Array:
+        """Draws skills [count, size] from the prior."""
+        if self.discrete:
+            return jax.nn.one_hot(jax.random.randint(key, (count,), 0, self.number), self.number)
+        shape = (count, self.dimensions)
+        if self.prior == "normal":
+            return jax.random.normal(key, shape)
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+
+    def log_prior(self, skill: Array) -> Array:
+        """Returns log p(z) of skills [..., size]."""
+        if self.discrete:
+            return jnp.full(skill.shape[:-1], -jnp.log(self.number))
+        if self.prior == "normal":
+            return -0.5 * jnp.sum(skill**2 + jnp.log(2.0 * jnp.pi), axis=-1)
+        return jnp.full(skill.shape[:-1], -self.dimensions * jnp.log(2.0))
+
+    def show(self) -> Array:
+        """Returns skills for display: all discrete ones, a grid in one or two dimensions, or a fixed set of draws."""
+        if self.discrete:
+            return jnp.eye(self.number)
+        if self.dimensions > 2:
+            return self.draw(jax.random.key(0), SHOWN)
+        count = GRID if self.dimensions == 2 else SHOWN
+        quantiles = (jnp.arange(float(count)) + 0.5) / count
+        line = jax.scipy.special.ndtri(quantiles) if self.prior == "normal" else 2.0 * quantiles - 1.0
+        return jnp.stack(jnp.meshgrid(*[line] * self.dimensions, indexing="ij"), axis=-1).reshape(-1, self.dimensions)
+
+
+class View(NamedTuple):
+    """Coordinates of an agent's observation.
+
+    Args:
+        policy: Coordinates that the policy receives.
+        descriptor: Coordinates of the descriptor.
+        position: For each coordinate of the descriptor, whether it is a position.
+    """
+
+    policy: tuple[int, ...]
+    descriptor: tuple[int, ...]
+    position: tuple[bool, ...]
+
+
+def view(skills: Skills, spec: EnvSpec) -> View:
+    """Returns the coordinates of the chosen descriptor; raises a CoveyError if the environment does not have it."""
+    shown = spec.shown_size
+    own = spec.descriptor
+    chosen = skills.descriptor
+    if chosen == ("observation",):
+        descriptor = tuple(range(shown))
+    elif chosen and all(text.isdecimal() for text in chosen):
+        descriptor = tuple(int(text) for text in chosen)
+        beyond = [i for i in descriptor if i >= shown]
+        require(
+            not beyond,
+            f"`descriptor` names coordinate {''.join(map(str, beyond[:1]))} of an observation that has {shown}: choose "
+            f"from 0 to {shown - 1}.",
+            skills,
+        )
+    else:
+        descriptor = _named(skills, spec)
+    require(len(set(descriptor)) == len(descriptor), f"`descriptor` names a coordinate twice: {chosen}.", skills)
+    # A position is found in the appended descriptor, and in the observation itself if the environment says where.
+    positions = range(shown, shown + own.size) if own and own.is_position else ()
+    twins = dict(zip(own.coordinates, positions, strict=True)) if own and own.is_position and own.coordinates else {}
+    position = tuple(i in positions or i in twins for i in descriptor)
+    hidden = {i for i, twin in twins.items() if i in descriptor or twin in descriptor}
+    policy = tuple(i for i in range(shown) if not (skills.hide_descriptor and i in hidden))
+    return View(policy, descriptor, position)
+
+
+def _named(skills: Skills, spec: EnvSpec) -> tuple[int, ...]:
+    """Returns the named coordinates of the environment's own descriptor; all of them if none is named."""
+    remedy = "Choose coordinates of the observation, as in `descriptor` 0 1, or all of them: `descriptor` observation."
+    chosen = skills.descriptor
+    own = spec.descriptor
+    if own is None:
+        require(bool(chosen), f"This environment has no state descriptor for skills to differ in. {remedy}", skills)
+        raise unknown("descriptor", chosen[0], ["observation"])
+    require(spec.described, f"Wrap the environment in Described(env), which appends the descriptor. {remedy}", skills)
+    for name in chosen:
+        if name not in own.names:
+            error = unknown("coordinate of the descriptor", name, own.names)
+            raise CoveyError(f"{error} {remedy}", Skills)
+    return tuple(spec.shown_size + own.names.index(name) for name in chosen or own.names)
+
+
+class Moves(NamedTuple):
+    """Transitions as the models of skills receive them, [rows, ...].
+
+    Args:
+        before: Descriptors before the step.
+        after: Descriptors after the step.
+        skill: Skills.
+        valid: 0 for rows that are not transitions; these hold zeros.
+    """
+
+    before: Array
+    after: Array
+    skill: Array
+    valid: Array
+
+
+def moves(chosen: View, step: Step) -> Moves:
+    """Returns the transitions of steps as rows. Rows that are not valid hold zeros, so that no NaN can leak."""
+    valid = step.valid.reshape(-1)
+    where = jnp.array(chosen.descriptor)
+
+    def rows(x: Array) -> Array:
+        return jnp.where(valid[:, None] > 0, x.reshape(valid.shape[0], -1), 0.0)
+
+    return Moves(rows(step.obs[..., where]), rows(step.next_obs[..., where]), rows(step.extras["skill"]), valid)
+
+
+def steps_of(paths: Paths) -> Step:
+    """Returns the transitions [S, N, T] of paths."""
+    obs = paths.obs[:, :, :-1]
+    next_obs = paths.obs[:, :, 1:]
+    nothing = jnp.zeros(paths.valid.shape)
+    skill = jnp.broadcast_to(paths.skills[:, None, None], (*paths.valid.shape, paths.skills.shape[-1]))
+    return Step(obs, nothing, nothing, nothing, next_obs, paths.valid, {"skill": skill})
+
+
+def coverage(paths: Paths, spec: EnvSpec) -> Metrics:
+    """Measures how far skills spread in the descriptor's space.
+
+    Returns:
+        `cells`: visited cells of a grid over the descriptor's limits. `spread_between`: standard deviation of the
+        skills' mean end points. `spread_within`: standard deviation of the end points of one skill. Empty if the
+        environment has no descriptor.
+    """
+    own = spec.descriptor
+    if own is None:
+        return {}
+    where = paths.obs[..., spec.shown_size : spec.shown_size + own.size]
+    been = jnp.concatenate([jnp.ones((*paths.valid.shape[:2], 1)), paths.valid], axis=-1)
+    low, high = (jnp.array(x[:2]).reshape(1, 1, 1, -1) for x in (own.low, own.high))
+    cell = jnp.clip(CELLS * (where[..., :2] - low) / (high - low), 0.0, CELLS - 1.0).astype(jnp.int32)
+    flat = cell[..., 0] if own.size == 1 else cell[..., 0] * CELLS + cell[..., 1]
+    visits = jnp.zeros(CELLS**2).at[flat.reshape(-1)].add(been.reshape(-1))
+    length = jnp.sum(paths.valid, axis=-1).astype(jnp.int32)
+    end = jnp.take_along_axis(where, length[..., None, None], axis=2)[:, :, 0]
+    centre = jnp.mean(end, axis=1, keepdims=True)
+    between = centre - jnp.mean(centre, axis=0, keepdims=True)
+    return {
+        "cells": jnp.sum(visits > 0).astype(jnp.float32),
+        "spread_between": jnp.sqrt(jnp.mean(jnp.sum(between**2, axis=-1))),
+        "spread_within": jnp.sqrt(jnp.mean(jnp.sum((end - centre) ** 2, axis=-1))),
+    }

@@ -1,0 +1,252 @@
+"""The functions that Python users call: train, evolve, resume, load, and register_*."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+from covey import agents, envs
+from covey.agents import Entry
+from covey.backend import use_cache
+from covey.errors import require
+from covey.islands.ray import Cluster
+from covey.launch import resume_run, start_run
+from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
+from covey.plugins import allow, import_plugins, module_of
+from covey.population.pbt import PBT
+from covey.run.config import default_config, read_run_config
+from covey.run.config_text import to_json
+from covey.run.console import Reporter
+from covey.run.presets import merged, preset_config
+from covey.run.run import Run
+from covey.storage.folder import RunFolder
+
+
+class ResumeOptions(TypedDict, total=False):
+    """Options that may change when a run is resumed. `RunConfig` describes each."""
+
+    steps: float
+    capacity: float
+    evaluations: int
+    episodes: int
+    checkpoint_minutes: float
+    workers: int
+    devices: int
+    hyper: Any
+
+
+class RunOptions(ResumeOptions, total=False):
+    """Options of a run. `RunConfig` describes each."""
+
+    agent: Any
+    env: str
+    seed: int
+    envs: int
+    warmup: float
+    updates_per_step: float
+    replay: str | Path
+    population_axis: Literal["auto", "map", "vmap"]
+    precision: Literal["float32", "bfloat16"]
+    overlap: bool
+
+
+class TrainOptions(RunOptions, total=False):
+    """Options of `train`."""
+
+    seeds: int
+
+
+def train(
+    algorithm: str,
+    *,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    preset: bool = True,
+    **options: Unpack[TrainOptions],
+) -> Run:
+    """Trains an agent, in a run folder.
+
+    Args:
+        algorithm: The agent, such as "td3"; `covey agents` lists them.
+        out: The run folder; by default the first free runs/ENV-AGENT-NUMBER. A folder that holds the same run
+            unfinished is resumed.
+        quiet: Prints nothing.
+        preset: Starts from the preset for this agent and environment, if there is one; False starts from the plain
+            defaults.
+        **options: The fields of `RunConfig`, such as `env`, `steps`, `seed`, `seeds`. `agent` is a dictionary or the
+            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules.
+
+    Returns:
+        The finished run.
+
+    Example:
+        >>> run = covey.train("td3", env="pendulum", steps=20_000, hyper={"actor_lr": 1e-3})
+        >>> print(run.evaluate(episodes=20))
+    """
+    return _train(algorithm, out, quiet, preset, Cluster(), dict(options))
+
+
+def evolve(
+    algorithm: str,
+    *,
+    members: int = 8,
+    pbt: dict[str, Any] | PBT | None = None,
+    space: dict[str, Any] | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    preset: bool = True,
+    engine: Literal["local", "ray"] = "local",
+    islands: int = 0,
+    ray_address: str = "",
+    plugins: Sequence[str] = (),
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Trains a population and tunes its hyper-parameters at the same time. The best member is the run's policy.
+
+    Args:
+        algorithm: The agent, such as "sac".
+        members: The number of members.
+        pbt: How they are tuned: a `PBT` or a dictionary of its fields, such as {"bottom": 0.5}.
+        space: Search ranges that differ from the agent's own, such as {"actor_lr": "1e-5:1e-2", "tau": "off"}.
+        out: The run folder, as in `train`.
+        quiet: Prints nothing.
+        preset: Starts from the preset, as in `train`.
+        engine: "ray" divides the members among islands that do not wait for each other.
+        islands: With "ray", the number of islands; 0 means 4.
+        ray_address: An existing Ray cluster; by default one is started on this machine.
+        plugins: Modules that each island imports first, which register environments, networks or agents.
+        **options: The options of `train`, without `seeds`.
+
+    Returns:
+        The finished run.
+
+    Example:
+        >>> run = covey.evolve("sac", env="reacher", members=8, steps=50_000)
+    """
+    require("seeds" not in options, "`covey.evolve` takes `members`, not seeds.")
+    allow(*plugins)
+    population = {"members": members, "pbt": pbt or {}, "space": space or {}, "engine": engine, "islands": islands}
+    return _train(algorithm, out, quiet, preset, Cluster(ray_address), {**options, **population})
+
+
+def _train(
+    algorithm: str, out: str | Path | None, quiet: bool, preset: bool, cluster: Cluster, options: dict[str, Any]
+) -> Run:
+    require(isinstance(preset, bool), f"`preset` must be True or False, not {preset!r}.")
+    allow(module_of(str(options.get("env", ""))))
+    config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
+    return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
+
+
+def resume(
+    path: str | Path, *, quiet: bool = False, plugins: Sequence[str] = (), **options: Unpack[ResumeOptions]
+) -> Run:
+    """Resumes a run from its newest checkpoint, bit for bit as if it had not been interrupted.
+
+    Args:
+        path: The run folder.
+        quiet: Prints nothing.
+        plugins: Modules to import first (see `load`).
+        **options: Options to change from here on; a change is recorded in the run folder.
+
+    Returns:
+        The finished run.
+
+    Example:
+        >>> run = covey.resume("runs/pendulum-td3-0", steps=40_000)
+    """
+    import_plugins(plugins)
+    old = read_run_config(RunFolder(Path(path)))
+    new = None
+    if options:
+        values = to_json(old)
+        del values["algorithm"]
+        new = default_config(old.algorithm, **merged(values, dict(options)))
+    return resume_run(Path(path), new, Reporter(quiet))
+
+
+def load(path: str | Path, plugins: Sequence[str] = ()) -> Run:
+    """Loads the run in a folder.
+
+    Args:
+        path: The run folder.
+        plugins: Modules to import first. A run whose environment is `gymnasium:MODULE:NAME` needs MODULE here, because
+            a run folder alone never makes covey import code.
+
+    Returns:
+        The run.
+
+    Example:
+        >>> policy = covey.load("runs/pendulum-td3-0").policy()
+        >>> run = covey.load("runs/cart", plugins=["my_envs"])
+    """
+    import_plugins(plugins)
+    use_cache()
+    folder = RunFolder(Path(path))
+    return Run(folder, read_run_config(folder))
+
+
+def register_env(name: str, factory: Callable[[], envs.Env], summary: str = "") -> None:
+    """Registers an environment under a name, for `covey.train` and the command line.
+
+    Args:
+        name: Its name.
+        factory: `factory()` makes it.
+        summary: One line for `covey envs`.
+
+    Example:
+        >>> covey.register_env("cart", Cart, "push a cart to the middle")
+    """
+    envs.register(name, factory, summary)
+
+
+def register_agent(name: str, entry: Entry) -> None:
+    """Registers an algorithm under a name.
+
+    Args:
+        name: Its name.
+        entry: Its Config, Hyper, search space and constructor.
+
+    Example:
+        >>> covey.register_agent("foo", covey.Entry(FooConfig, FooHyper, FOO_SPACE, Foo, "what it does"))
+    """
+    require(name not in agents.REGISTRY, f"There is already an agent called {name!r}.")
+    agents.REGISTRY[name] = entry
+
+
+def register_torso(name: str) -> Callable[[type], type]:
+    """Class decorator: registers a flax module as an encoder or a torso.
+
+    Args:
+        name: Its name, for `--agent.networks.actor.kind`.
+
+    Example:
+        >>> @covey.register_torso("wave")
+        ... class Wave(flax.linen.Module): ...
+    """
+    return register(TORSOS, name)
+
+
+def register_actor_head(name: str) -> Callable[[type], type]:
+    """Class decorator: registers a flax module from features to an action in [-1, 1].
+
+    Args:
+        name: Its name, for `--agent.networks.actor-head`.
+
+    Example:
+        >>> @covey.register_actor_head("bang-bang")
+        ... class BangBang(flax.linen.Module): ...
+    """
+    return register(ACTOR_HEADS, name)
+
+
+def register_critic_head(name: str) -> Callable[[type], type]:
+    """Class decorator: registers a flax module from features to one value.
+
+    Args:
+        name: Its name, for `--agent.networks.critic-head`.
+
+    Example:
+        >>> @covey.register_critic_head("dueling")
+        ... class Dueling(flax.linen.Module): ...
+    """
+    return register(CRITIC_HEADS, name)

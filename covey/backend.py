@@ -1,0 +1,134 @@
+"""Process set-up: compilation cache, CPU devices, headless rendering; and the silencing of XLA and MuJoCo.
+
+The functions `use_*` and `request_*` must be called before jax, or MuJoCo, is first used.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+def use_headless_rendering() -> None:
+    """Lets MuJoCo render without a display, unless the user has set MUJOCO_GL.
+
+    MuJoCo reads that variable when it is imported.
+    """
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return
+    with suppress(OSError):  # without this library, MUJOCO_GL=egl would make the import of MuJoCo fail
+        ctypes.CDLL("libEGL.so.1")
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def use_cache() -> None:
+    """Turns on the persistent compilation cache, in the user's cache folder.
+
+    The environment variable COVEY_CACHE sets another folder, or `off`. A cache that is already configured in jax is
+    kept.
+    """
+    use_headless_rendering()
+    folder = os.environ.get("COVEY_CACHE", "")
+    already: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder == "off" or already:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
+    if not home.is_absolute():  # the user has no home folder, as in some containers
+        return
+    jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> None:
+    """Splits the CPU into as many devices as the members can be divided among. A number set in jax is kept.
+
+    Args:
+        members: Members of this process.
+        devices: The number of devices that the user asked for; 0 chooses it.
+        most: An upper limit besides the number of cores.
+    """
+    cores = min(count_cores(), most or count_cores())
+    wanted = devices or max(n for n in range(1, min(cores, members) + 1) if members % n == 0)
+    if jax.config.jax_num_cpu_devices not in (-1, 0):  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    with suppress(RuntimeError):  # jax is already in use, and its number of devices fixed
+        jax.config.update("jax_num_cpu_devices", wanted)
+
+
+def count_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def request_acting_device() -> None:
+    """Requests two CPU devices, one for the learner and one for acting. Has no effect once jax is in use."""
+    asked: int = jax.config.jax_num_cpu_devices  # pyright: ignore[reportAttributeAccessIssue]
+    if asked < 2:
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", 2)
+
+
+def acting_device() -> Any:
+    """Returns a CPU device other than the learner's, or the learner's if there is no other."""
+    learner = jax.local_devices()[0]
+    return next((device for device in jax.local_devices(backend="cpu") if device != learner), learner)
+
+
+@contextmanager
+def silence_xla() -> Iterator[None]:
+    """Silences XLA's log messages about cached programs.
+
+    Only needed if jax was imported before covey could set TF_CPP_MIN_LOG_LEVEL. XLA writes from C++, so the file
+    descriptor itself is redirected.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3":
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+@contextmanager
+def silence_mujoco() -> Iterator[None]:
+    """Drops MuJoCo's warnings while models of other libraries are loaded.
+
+    Without a handler MuJoCo prints them and writes MUJOCO_LOG.TXT into the current folder. Without MuJoCo, this does
+    nothing.
+    """
+    if not find_spec("mujoco"):
+        yield
+        return
+    mujoco: Any = import_module("mujoco")
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _processor() -> str:
+    """Returns a short hash of the processor type: programs compiled for one type may not run on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        kind = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        kind = ""
+    return hashlib.sha256(f"{platform.machine()} {platform.processor()} {kind}".encode()).hexdigest()[:12]

@@ -1,0 +1,120 @@
+"""MuJoCo Playground: the DeepMind Control Suite and robots, simulated by MJX in JAX (`playground:NAME`)."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Outcome
+from covey.envs.compiled.adapter import (
+    EXPENSIVE_START,
+    cast_like,
+    draw,
+    import_library,
+    loading_models,
+    relaxed_promotion,
+    scalar,
+)
+from covey.errors import require, unknown
+from covey.types import Array, EnvSpec, Key
+
+IMPLEMENTATION = "jax"
+"""The implementation of MJX. Playground's default, warp, needs an Nvidia graphics card."""
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that `make` accepts. All but the control suite need models that must be downloaded first."""
+    return tuple(sorted(_registry().ALL_ENVS))
+
+
+def make(name: str) -> "Playground":
+    """Makes the environment `playground:NAME`."""
+    if name not in names():
+        raise unknown("Playground environment", name, names())
+    models = import_library("mujoco_playground._src.mjx_env", "playground").MENAGERIE_PATH
+    require(
+        name in _registry().dm_control_suite.ALL_ENVS or models.exists(),
+        f"playground:{name} needs the models of MuJoCo Menagerie, and {models} does not exist. Download them once, "
+        "which may take long: python -c 'from mujoco_playground._src.mjx_env import ensure_menagerie_exists "
+        "as f; f()'. The control suite needs none: try playground:CheetahRun.",
+    )
+    _load(name)
+    return Playground(name)
+
+
+@dataclass(frozen=True)
+class Playground:
+    """A task of MuJoCo Playground with its default settings, except that MJX runs in JAX. It has no descriptor.
+
+    If a task has several observations, the policy gets the one called `state`.
+    Reference: Zakka et al. (2025), arXiv 2502.08844.
+    """
+
+    name: str
+
+    @property
+    def spec(self) -> EnvSpec:
+        return _spec(self)
+
+    def reset(self, key: Key) -> tuple[Any, Array]:
+        with relaxed_promotion():
+            state = jax.tree.map(jnp.asarray, _load(self.name).reset(key))
+        return state, _observed(state)
+
+    def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
+        env = _load(self.name)
+        before = state.replace(
+            metrics=dict(state.metrics), info=dict(state.info)
+        )  # `step` may modify these dictionaries
+        with relaxed_promotion():
+            after = cast_like(env.step(before, jnp.clip(action, -1.0, 1.0)), state)
+        return after, Outcome(_observed(after), scalar(after.reward), scalar(after.done) > 0.5)
+
+    def descriptor(self, state: Any) -> Array:
+        return jnp.zeros(0)
+
+    def frame(self, state: Any) -> np.ndarray:
+        model = _load(self.name).mj_model
+        return draw(model, state.data.qpos, camera=0 if model.ncam else -1)
+
+
+def _observed(state: Any) -> Array:
+    obs = state.obs["state"] if isinstance(state.obs, dict) else state.obs
+    return obs.astype(jnp.float32)
+
+
+def _registry() -> Any:
+    return import_library("mujoco_playground._src.registry", "playground")
+
+
+@functools.cache
+def _load(name: str) -> Any:
+    registry = _registry()
+    settings = registry.get_default_config(name)
+    settings.impl = IMPLEMENTATION
+    with loading_models(), jax.ensure_compile_time_eval():
+        return registry.load(name, config=settings)
+
+
+@functools.cache
+def _spec(env: Playground) -> EnvSpec:
+    inner = _load(env.name)
+    _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
+    settings = _registry().get_default_config(env.name)
+    require(
+        settings.get("action_repeat", 1) == 1,
+        f"playground:{env.name} repeats each action {settings.get('action_repeat')} times: covey does not support it.",
+    )
+    size = inner.action_size
+    return EnvSpec(
+        obs_size=obs.shape[0],
+        action_size=size,
+        episode_length=settings.episode_length,
+        action_low=(-1.0,) * size,
+        action_high=(1.0,) * size,
+        frames_per_second=1.0 / inner.dt,
+        steps_per_start=EXPENSIVE_START,
+    )

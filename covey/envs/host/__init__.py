@@ -1,0 +1,1 @@
+"""Host environments: they run in Python or C++, outside of compiled programs."""

@@ -1,0 +1,30 @@
+"""Greedy rollouts, their statistics, and trained policies as functions."""
+
+from covey.evaluation.evaluate import EVALUATION, current_hypers, evaluate, evaluate_members, stream_key
+from covey.evaluation.host import HostEvaluator
+from covey.evaluation.policy import TrainedPolicy
+from covey.evaluation.record import GIF_FRAMES, record
+from covey.evaluation.rollout import Episode, Episodes
+from covey.evaluation.skills import measure, plan_paths, skill_paths
+from covey.evaluation.stats import Interval, mean_interval
+from covey.evaluation.summary import Evaluation
+
+__all__ = [
+    "EVALUATION",
+    "GIF_FRAMES",
+    "Episode",
+    "Episodes",
+    "Evaluation",
+    "HostEvaluator",
+    "Interval",
+    "TrainedPolicy",
+    "current_hypers",
+    "evaluate",
+    "evaluate_members",
+    "mean_interval",
+    "measure",
+    "plan_paths",
+    "record",
+    "skill_paths",
+    "stream_key",
+]

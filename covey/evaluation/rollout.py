@@ -1,0 +1,175 @@
+"""Greedy episodes in compiled environments: one step, shared by all rollouts, and the loops around it."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.agent import Policy
+from covey.envs.base import Env
+from covey.training.member import where
+from covey.types import Array, Key
+
+
+class Episodes(NamedTuple):
+    """Statistics of greedy episodes: one number per episode, [episodes] or [members, episodes].
+
+    Args:
+        returns: Sums of rewards.
+        length: Numbers of steps.
+        descriptor: [..., size]: the environment's descriptor of the final state, or its mean over the episode, as the
+            environment's spec says; size 0 without a descriptor.
+        annotations: By name, means over the episode of the numbers that a policy reports with each decision, such as
+            TAAC's share of repeated actions.
+
+    Example:
+        >>> found = covey.evaluate(loop, population, episodes=20)
+        >>> found.returns.mean(axis=1)                     # the mean return of every member
+    """
+
+    returns: Array | np.ndarray
+    length: Array | np.ndarray
+    descriptor: Array | np.ndarray
+    annotations: dict[str, Array | np.ndarray]
+
+
+class Episode(NamedTuple):
+    """One greedy episode of T steps to look at, in NumPy.
+
+    Args:
+        states: [T + 1] states of the environment. For a host environment, its pictures; None where none was taken.
+        obs: [T + 1, D] observations.
+        actions: [T, A] actions in [-1, 1].
+        annotations: By name, the numbers [T] that the policy reports with each decision.
+    """
+
+    states: list[Any]
+    obs: np.ndarray
+    actions: np.ndarray
+    annotations: dict[str, np.ndarray]
+
+
+class Situation(NamedTuple):
+    """The state before a decision: the environment, its observation, and the policy's memory."""
+
+    env: Any
+    obs: Array
+    memory: Any
+
+
+class GreedyStep(NamedTuple):
+    """An action with its annotations, and what followed. A rollout has them stacked, [T, ...]."""
+
+    action: Array
+    annotations: dict[str, Array]
+    env: Any
+    obs: Array
+    reward: Array
+    terminated: Array
+
+
+def greedy_step(
+    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, now: Situation, key_act: Key, key_step: Key
+) -> tuple[Situation, GreedyStep]:
+    """Makes one greedy step in one environment."""
+    decision = policy.act(state, hyper, now.memory, now.obs, key_act, "greedy")
+    next_env, outcome = env.step(now.env, decision.action, key_step)
+    step = GreedyStep(
+        decision.action,
+        _annotations(decision.extras),
+        next_env,
+        outcome.obs,
+        env.spec.reward(outcome.reward),
+        outcome.terminated,
+    )
+    return Situation(next_env, outcome.obs, decision.memory), step
+
+
+def _annotations(extras: dict[str, Any]) -> dict[str, Any]:
+    """Returns the scalars among the extras of a decision."""
+    return {name: x for name, x in extras.items() if x.ndim == 0}
+
+
+def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Episodes:
+    """Runs greedy episodes of one policy in lock-step, until all have ended.
+
+    An environment whose episode is over is still stepped, but no longer counted: its numbers may be NaN by then.
+    """
+    key_reset, key_begin, key_run = jax.random.split(key, 3)
+    start_env, start_obs = jax.vmap(env.reset)(jax.random.split(key_reset, episodes))
+    memory = jax.vmap(lambda k: policy.begin(state, hyper, k))(jax.random.split(key_begin, episodes))
+    start = Situation(start_env, start_obs, memory)
+    size = env.spec.descriptor.size if env.spec.descriptor else 0
+    final = env.spec.descriptor is None or env.spec.descriptor.reduce == "final"
+
+    def step_all(now: Situation, t: Array) -> tuple[Situation, GreedyStep]:
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_run, t), (2, episodes))
+        return jax.vmap(partial(greedy_step, policy, env, state, hyper))(now, key_act, key_step)
+
+    def add(found: Episodes, step: GreedyStep) -> Episodes:
+        descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
+        length = found.length + 1
+        mean = 1.0 / length.astype(jnp.float32)  # the weight of the newest step in a running mean
+        weight = jnp.ones_like(found.returns) if final else mean
+        return Episodes(
+            returns=found.returns + step.reward,
+            length=length,
+            descriptor=found.descriptor + weight[:, None] * (descriptor - found.descriptor),
+            annotations={name: x + mean * (step.annotations[name] - x) for name, x in found.annotations.items()},
+        )
+
+    def body(carry: tuple[Array, Situation, Array, Episodes]) -> tuple[Array, Situation, Array, Episodes]:
+        t, now, alive, found = carry
+        now, step = step_all(now, t)
+        return t + 1, now, alive & ~step.terminated, where(alive, add(found, step), found)
+
+    def unfinished(carry: tuple[Array, Situation, Array, Episodes]) -> Array:
+        t, _, alive, _ = carry
+        return (t < env.spec.episode_length) & jnp.any(alive)
+
+    zero = jnp.zeros(episodes)
+    first, obs = jax.tree.map(lambda x: x[0], (memory, start_obs))
+    extras = jax.eval_shape(lambda: policy.act(state, hyper, first, obs, key, "greedy").extras)
+    annotations: dict[str, Any] = dict.fromkeys(_annotations(extras), zero)
+    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)), annotations)
+    carry = (jnp.zeros((), jnp.int32), start, jnp.ones(episodes, bool), found)
+    return jax.lax.while_loop(unfinished, body, carry)[3]
+
+
+def roll(
+    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, memory: Any, keys: tuple[Key, Key], steps: int
+) -> tuple[Situation, GreedyStep]:
+    """Makes a fixed number of greedy steps from a start state; those after the end of the episode mean nothing.
+
+    Args:
+        policy: The policy.
+        env: The environment.
+        state: The policy's state.
+        hyper: Its hyper-parameters.
+        memory: Its memory at the first step.
+        keys: Random keys for the start state and for the steps.
+        steps: The number of steps T.
+
+    Returns:
+        The situation at the start, and the steps [T, ...].
+    """
+    key_reset, key_run = keys
+    start = Situation(*env.reset(key_reset), memory)
+
+    def step(now: Situation, key: Key) -> tuple[Situation, GreedyStep]:
+        key_act, key_step = jax.random.split(key)
+        return greedy_step(policy, env, state, hyper, now, key_act, key_step)
+
+    return start, jax.lax.scan(step, start, jax.random.split(key_run, steps))[1]
+
+
+@partial(jax.jit, static_argnames=("policy", "env", "steps"))
+def watch(
+    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, steps: int
+) -> tuple[Situation, GreedyStep]:
+    """Makes a fixed number of greedy steps with a new memory (see `roll`). Compiled."""
+    key_reset, key_begin, key_run = jax.random.split(key, 3)
+    memory = policy.begin(state, hyper, key_begin)
+    return roll(policy, env, state, hyper, memory, (key_reset, key_run), steps)

@@ -1,0 +1,1 @@
+"""Hyper-parameters: search ranges, search spaces, schedules, and access by name."""

@@ -1,0 +1,1 @@
+"""Populations divided into islands that exchange members asynchronously, with Ray."""

@@ -1,0 +1,284 @@
+"""How a run is started or resumed, on this machine or on islands, and what is made at its end."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from covey.backend import use_cache, use_cpu_devices
+from covey.errors import CoveyError, require
+from covey.evaluation import GIF_FRAMES
+from covey.islands.merge import reached
+from covey.islands.ray import Cluster, Connection, connected, train_islands
+from covey.population.job import compare
+from covey.population.processes import SINGLE_PROCESS, ProcessGroup
+from covey.run.config import MOST_REPLAY, RunConfig, read_run_config
+from covey.run.config_text import differences, to_json
+from covey.run.console import Reporter, introduce
+from covey.run.presets import describe, flat
+from covey.run.program import Program, build
+from covey.run.run import Run
+from covey.run.session import Session
+from covey.run.stopping import resume_command
+from covey.storage.atomic import replace_text
+from covey.storage.folder import RunFolder, disk_errors, new_folder
+from covey.storage.replay_file import open_replay
+from covey.storage.store import Store
+
+LOCAL = Cluster()
+MOST_PATH = 4096
+RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
+"""Options that may change when a run is resumed."""
+
+
+def start_run(
+    config: RunConfig[Any, Any],
+    out: Path | None,
+    reporter: Reporter,
+    preset: bool = False,
+    group: ProcessGroup = SINGLE_PROCESS,
+    cluster: Cluster = LOCAL,
+) -> Run:
+    """Trains a new run. A folder that holds the same run unfinished is resumed.
+
+    Args:
+        config: Its configuration.
+        out: The run folder; by default the first free runs/ENV-AGENT-NUMBER.
+        reporter: Prints progress.
+        preset: Whether the configuration is based on a preset, which is then shown.
+        group: The processes that share the members.
+        cluster: The Ray cluster, for `engine` ray.
+    """
+    chosen = describe(config.algorithm, config.env, config) if preset else ""
+    _compare(config, group, out)
+    config = config.resolved()
+    with connected(config, cluster, reporter) as connection:
+        program = _prepare(config, group)
+        folder = _create(config, out, group)
+        with folder.lock(group.index):
+            return _train(program, folder, reporter, chosen, connection)
+
+
+def resume_run(
+    path: Path,
+    config: RunConfig[Any, Any] | None,
+    reporter: Reporter,
+    group: ProcessGroup = SINGLE_PROCESS,
+    cluster: Cluster = LOCAL,
+) -> Run:
+    """Resumes a run from its newest checkpoint, with a changed configuration if one is given."""
+    folder = RunFolder(path)
+    old = read_run_config(folder)
+    whole = folder.whole
+    require(whole is None, f"{path} is an island of a run. Resume the whole run: covey resume {whole and whole.path}")
+    _compare(config or old, group, path)
+    with connected(old, cluster, reporter) as connection, folder.lock(group.index):
+        (config or old).check()
+        use_cache()
+        _use_devices(config or old, group)
+        with _one_at_a_time(group):
+            program = _changed_program(folder, config, group)
+        _warn_of_short_replay(old, program.config, reporter)
+        return _train(program, folder, reporter, connection=connection)
+
+
+def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
+    """Builds the program of a new run, and checks that the data it starts with fit."""
+    config.check()
+    use_cache()
+    _use_devices(config, group)
+    program = build(config, group)
+    if config.replay:
+        program.loaded_rows(open_replay(Path(config.replay)))
+    return program
+
+
+def _use_devices(config: RunConfig[Any, Any], group: ProcessGroup) -> None:
+    use_cpu_devices(max(1, config.members // (group.count * config.islands)), config.devices)
+
+
+def _create(config: RunConfig[Any, Any], out: Path | None, group: ProcessGroup) -> RunFolder:
+    """Creates the folder of a new run, or finds the same run unfinished in it."""
+    folder = _agreed(RunFolder(out) if out else new_folder(config.env, config.algorithm), group)
+    with _one_at_a_time(group):
+        if os.path.lexists(folder.config):
+            differing = differences(read_run_config(folder), config)
+            require(
+                not differing,
+                f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another `out`, or "
+                f"resume that run with `covey resume {folder.path}`.",
+            )
+        else:
+            folder.create(to_json(config))
+    return folder
+
+
+def _compare(config: RunConfig[Any, Any], group: ProcessGroup, out: Path | None) -> None:
+    """Raises an error if the processes of a job have different options, before anything is compiled."""
+    options = flat(to_json(config)) | {"out": str(out), "processes": group.count}
+    compare({f"`{name}`": value for name, value in options.items()})
+
+
+def _agreed(folder: RunFolder, group: ProcessGroup) -> RunFolder:
+    """Returns the folder that the first process of a job has chosen."""
+    if group.count == 1:
+        return folder
+    name = str(folder.path.absolute()).encode()
+    require(len(name) <= MOST_PATH, f"The path of the run folder is longer than {MOST_PATH} bytes.")
+    message = np.frombuffer(name.ljust(MOST_PATH, b"\0"), np.uint8)[None]
+    return RunFolder(Path(group.gather(message)[0].tobytes().rstrip(b"\0").decode()))
+
+
+@contextmanager
+def _one_at_a_time(group: ProcessGroup) -> Iterator[None]:
+    """Lets the first process of a job change the folder before the others look at it."""
+    if group.index > 0:
+        group.any_process(False)
+    yield
+    if group.index == 0:
+        group.any_process(False)
+
+
+def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, group: ProcessGroup) -> Program:
+    """Builds the program of a resumed run, after recording which options changed."""
+    islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
+    parts = [island for island in islands if island.has_config()]
+    changes = [_change(part, config, group) for part in (*parts, folder)]
+    for each in changes:
+        each.record()
+    return changes[-1].program
+
+
+def _warn_of_short_replay(old: RunConfig[Any, Any], new: RunConfig[Any, Any], reporter: Reporter) -> None:
+    """Says that a run was extended beyond its replay, which was sized for its first length."""
+    enough = min(new.steps, MOST_REPLAY)
+    if new.steps > old.steps and new.capacity == old.capacity < enough:
+        reporter.say(
+            f"Note: the replay holds only the newest {new.capacity:,} of {new.steps:,} steps. "
+            f"To keep more, resume with --capacity {enough}."
+        )
+
+
+class Change(NamedTuple):
+    """A valid change of options that takes effect at `step`."""
+
+    folder: RunFolder
+    program: Program
+    step: int
+    differing: list[tuple[str, Any, Any]]
+
+    def record(self) -> None:
+        """Writes the change into the run folder."""
+        if not self.differing:
+            return
+        with disk_errors(self.folder.path):
+            self.folder.record_changes(self.step, self.differing)
+            self.folder.write_config(to_json(self.program.config))
+
+
+def _change(folder: RunFolder, config: RunConfig[Any, Any] | None, group: ProcessGroup) -> Change:
+    """Returns how a configuration changes a run; an error if it can't."""
+    old = read_run_config(folder)
+    new = config.resolved() if config else old
+    if config and config.capacity == 0:  # as long as the run, and no less than it was
+        new = dataclasses.replace(new, capacity=max(new.capacity, old.capacity))
+    differing = differences(old, new)
+    forbidden = [d for d in differing if d[0].split(".")[0] not in RESUMABLE]
+    require(
+        not forbidden,
+        f"{_listed(forbidden)}: that can't change within a run. These can: {', '.join(RESUMABLE)}. For another value, "
+        "start another run.",
+    )
+    require(
+        new.capacity >= old.capacity,
+        f"`capacity` {new.capacity} is less than the {old.capacity} steps that the replay of {folder.path} holds. "
+        "It can grow within a run, but not shrink.",
+    )
+    program = build(new, group)
+    step = max(Store(folder.checkpoints, "step").steps(), default=0)
+    require(
+        new.steps >= old.steps or program.total * program.block_steps >= step,
+        f"The run is already at step {step:,}, beyond `steps` {new.steps:,}.",
+    )
+    return Change(folder, program, step, differing)
+
+
+def _train(
+    program: Program,
+    folder: RunFolder,
+    reporter: Reporter,
+    preset: str = "",
+    connection: Connection | None = None,
+) -> Run:
+    run = Run(folder, program.config, program.policy)
+    introduce(program, folder, reporter, preset)
+    if connection is not None:
+        _train_islands(run, reporter, connection)
+        return run
+    session = Session(program, folder, reporter)
+    try:
+        with session.stopping.stoppable():
+            session.run()
+            if program.group.index == 0:
+                with disk_errors(folder.path):
+                    finish(run, session.best.step, reporter)
+                    reporter.say(session.writer.cost())
+    except KeyboardInterrupt:
+        session.stopping.wait()
+        session.stopping.say_saved()
+        raise
+    return run
+
+
+def _train_islands(run: Run, reporter: Reporter, connection: Connection) -> None:
+    """Trains the islands on a cluster, and finishes the merged run here."""
+    config = run.config
+    folder = run.folder
+    try:
+        with disk_errors(folder.path):
+            train_islands(config, folder, reporter, connection)
+            bests = Store(folder.checkpoints, "best").steps()
+            require(bool(bests), f"No evaluation of {folder.path} was finite, so it has no best policy.")
+            finish(run, bests[-1], reporter)
+    except KeyboardInterrupt:
+        steps = [f"{reached(folder, number):,}" for number in range(config.islands)]
+        reporter.say(f"The islands are saved at steps {', '.join(steps)}. Resume with: {resume_command(folder.path)}")
+        raise
+
+
+def finish(run: Run, best_step: int, reporter: Reporter) -> None:
+    """Evaluates the best policy on new start states, and draws the figures of a finished run."""
+    result = run.evaluate(run.config.episodes)
+    replace_text(run.folder.episodes.parent / "final.json", json.dumps(result.as_json(), indent=2) + "\n")
+    reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
+    reporter.say(f"learning curve: {_path_or_reason(run.plot)}")
+    try:
+        episode = run.episode(frames=GIF_FRAMES)
+        animation = _path_or_reason(lambda: run.animate(episode=episode))
+    except CoveyError as error:  # an environment that can't be drawn has actions to plot all the same
+        episode = run.episode()
+        animation = f"none: {error}"
+    reporter.say(f"one episode:    {run.plot_episode(episode=episode)}")
+    reporter.say(f"animation:      {animation}")
+    if run.config.pbt:
+        reporter.say(f"population:     {_path_or_reason(lambda: ', '.join(map(str, run.plot_population())))}")
+    if run.best.program.skill_agent:
+        reporter.say(f"skills:         {run.plot_skills()}")
+    reporter.say(f"run folder:     {run.path}")
+
+
+def _path_or_reason(draw: Callable[[], Any]) -> str:
+    """Returns the path of a figure, or why there is none: a run is not lost because a figure can't be drawn."""
+    try:
+        return str(draw())
+    except CoveyError as error:
+        return f"none: {error}"
+
+
+def _listed(differing: list[tuple[str, Any, Any]]) -> str:
+    return "; ".join(f"{name} is {before!r} there and {after!r} here" for name, before, after in differing)

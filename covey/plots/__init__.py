@@ -1,0 +1,23 @@
+"""Figures and films of runs. They take data, not folders: the caller reads the files of a run."""
+
+from covey.plots.curves import curve, plot_curves
+from covey.plots.episode import plot_episode
+from covey.plots.film import MP4_FRAMES, film_writer, write_gif
+from covey.plots.population import plot_fitness, plot_hypers, plot_lineage
+from covey.plots.skills import plot_plan, plot_skills
+from covey.plots.style import write_csv
+
+__all__ = [
+    "MP4_FRAMES",
+    "curve",
+    "film_writer",
+    "plot_curves",
+    "plot_episode",
+    "plot_fitness",
+    "plot_hypers",
+    "plot_lineage",
+    "plot_plan",
+    "plot_skills",
+    "write_csv",
+    "write_gif",
+]

@@ -1,0 +1,89 @@
+"""Learning curves as PNG, with the same numbers as CSV."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from covey.errors import require
+from covey.evaluation.stats import iqm_interval
+from covey.plots.style import COLOURS, INK, set_title, steps_figure, write_csv, write_figure
+
+LABELS = {"eval/return": "return", "skills/information": "information in nats"}
+"""Labels of the vertical axis, for metrics that have a common name."""
+
+
+class Curve(NamedTuple):
+    """A metric of one run over environment steps, with its 95 % interval; all arrays are [points]."""
+
+    label: str
+    steps: np.ndarray
+    centre: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def curve(metrics: Mapping[str, Mapping[str, Sequence[float]]], metric: str = "eval/return", label: str = "") -> Curve:
+    """Returns the curve of a metric.
+
+    With several members, it is their interquartile mean with a bootstrap interval. With one, it is the metric and the
+    interval that was logged with it as `METRIC_low` and `METRIC_high`. Only steps that all members have logged count.
+
+    Args:
+        metrics: Columns by metric, as `Run.metrics` and `covey.storage.metrics.read_metrics` return them.
+        metric: The name of the metric.
+        label: The name of the curve in the legend.
+
+    Example:
+        >>> curve(covey.load("runs/pendulum-sac-0").metrics()).centre[-1]
+    """
+    require(metric in metrics, f"There is no metric {metric!r}. There are: {', '.join(sorted(metrics)) or 'none'}.")
+    several = max(metrics[metric]["member"]) > 0
+    limits = [name for name in (f"{metric}_low", f"{metric}_high") if name in metrics and not several]
+    steps, values = _by_member([metrics[name] for name in (metric, *limits)])
+    if several:
+        return Curve(label, steps, *iqm_interval(values[0]))
+    centre, low, high = (values[i if len(limits) == 2 else 0][0] for i in range(3))
+    return Curve(label, steps, centre, low, high)
+
+
+def _by_member(columns: list[Mapping[str, Sequence[float]]]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the steps [points] that all members have in all columns, and the values [P, points] of each column."""
+    members = int(max(columns[0]["member"])) + 1
+    found = [dict(zip(zip(c["step"], c["member"], strict=True), c["value"], strict=True)) for c in columns]
+    steps = [s for s in sorted(set(columns[0]["step"])) if all((s, m) in c for c in found for m in range(members))]
+    values = [np.array([[c[s, m] for s in steps] for m in range(members)], np.float64) for c in found]
+    return np.asarray(steps), values
+
+
+def plot_curves(curves: Sequence[Curve], out: Path, metric: str = "eval/return", title: str = "") -> Path:
+    """Draws curves into one PNG, and writes the same numbers beside it as CSV.
+
+    Args:
+        curves: The curves (see `curve`).
+        out: The PNG.
+        metric: The metric that they show, for the axis.
+        title: The title; by default the label of a single curve, or the metric.
+
+    Returns:
+        The path of the PNG.
+
+    Example:
+        >>> plot_curves([curve(run.metrics(), label=run.path.name) for run in runs], Path("curves.png"))
+    """
+    require(bool(curves), "There is no curve to draw. Name at least one run.")
+    figure, axes = steps_figure()
+    for i, each in enumerate(curves):
+        colour = COLOURS[i % len(COLOURS)]
+        axes.fill_between(each.steps, each.low, each.high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(each.steps, each.centre, color=colour, linewidth=1.8, label=each.label)
+    set_title(axes, title or (curves[0].label if len(curves) == 1 else metric))
+    axes.set_xlabel("environment steps", color=INK)
+    axes.set_ylabel(LABELS.get(metric, metric), color=INK)
+    if len(curves) > 1:
+        axes.legend(frameon=False, labelcolor=INK)
+    write_figure(figure, out)
+    rows = [[label, int(s), *values] for label, *columns in curves for s, *values in zip(*columns, strict=True)]
+    write_csv(out.with_suffix(".csv"), [["run", "step", "centre", "low", "high"], *rows])
+    return out

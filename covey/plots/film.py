@@ -1,0 +1,128 @@
+"""Films of an episode: MP4 and GIF from the frames of the environment, and an HTML page that replays it."""
+
+import subprocess
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from covey.envs.base import Env, HostEnv
+from covey.envs.described import Described
+from covey.errors import CoveyError, require, unknown
+from covey.evaluation.record import GIF_FRAMES, frame_interval
+from covey.evaluation.rollout import Episode
+from covey.storage.atomic import replace_output, replacing
+from covey.storage.disk import make_folder, partial_path
+
+MP4_FRAMES = 50
+"""Frames per second, at most."""
+ANNOTATION_COLOUR = (214, 69, 65)
+"""The colour of the bars that show a policy's annotations."""
+QUALITY = "20"
+"""The quality of an MP4: 0 is lossless, 23 is ffmpeg's default, 51 is the worst."""
+
+Writer = Callable[[Path, Env, Episode], Path]
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """An environment that has a page which replays states in a browser, as Brax has."""
+
+    def replay(self, states: list[Any]) -> str:
+        """Returns the HTML page."""
+        ...
+
+
+def film_writer(path: Path) -> Writer:
+    """Returns the function that writes a film of the kind that the file's ending names.
+
+    Raises:
+        CoveyError: There is no such kind, or a package for it is missing.
+    """
+    if path.suffix not in WRITERS:
+        raise unknown("kind of film", path.suffix or path.name, WRITERS)
+    if path.suffix == ".mp4":
+        _ffmpeg()
+    return WRITERS[path.suffix]
+
+
+def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
+    """Writes an episode as a looping GIF. Returns its path."""
+    from PIL import Image
+
+    pictures, seconds = frames(env, episode, GIF_FRAMES)
+    images = [Image.fromarray(picture) for picture in pictures]
+    film = BytesIO()
+    options = {"append_images": images[1:], "duration": round(1000 * seconds)}
+    images[0].save(film, "GIF", save_all=True, loop=0, optimize=False, **options)
+    replace_output(path, film.getbuffer())
+    return path
+
+
+def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
+    """Writes an episode as an MP4 that plays everywhere (H.264). Returns its path."""
+    pictures, seconds = frames(env, episode, MP4_FRAMES)
+    height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder needs even sizes
+    make_folder(path.parent, parents=True)
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1.0 / seconds:g}", "-i", "-"]
+    target = ["-c:v", "libx264", "-crf", QUALITY, "-pix_fmt", "yuv420p", "-f", "mp4", f"file:{partial_path(path)}"]
+    command = [_ffmpeg(), "-y", "-loglevel", "error", *source, *target]
+    film = b"".join(picture[:height, :width].tobytes() for picture in pictures)
+    with replacing(path):
+        done = subprocess.run(command, input=film, capture_output=True, check=False)
+        require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
+    return path
+
+
+def write_html(path: Path, env: Env, episode: Episode) -> Path:
+    """Writes a page that replays an episode in a browser; it loads its viewer from the web. Returns its path."""
+    inner = env.env if isinstance(env, Described) else env
+    if not isinstance(inner, Replayable):
+        raise CoveyError(
+            f"Only Brax has a page that replays an episode. Give an `out` such as {path.with_suffix('.mp4')}."
+        )
+    states = [state.env for state in episode.states] if isinstance(env, Described) else episode.states
+    replace_output(path, inner.replay(states).encode())
+    return path
+
+
+def frames(env: Env | HostEnv, episode: Episode, most: int) -> tuple[list[np.ndarray], float]:
+    """Returns pictures of an episode and the seconds between two of them.
+
+    A bar at the top of a picture shows the mean of each annotation of the policy since the picture before, for example
+    how often the action was repeated.
+
+    Args:
+        env: The environment.
+        episode: The episode; of a host environment it holds pictures instead of states.
+        most: Pictures per second, at most.
+    """
+    every = frame_interval(env, most)
+    pictures = []
+    for t in range(0, len(episode.states), every):
+        picture = np.array(episode.states[t] if isinstance(env, HostEnv) else env.frame(episode.states[t]))
+        height, width = max(2, picture.shape[0] // 40), picture.shape[1]
+        for row, values in enumerate(episode.annotations.values()):
+            share = float(np.clip(np.mean(values[max(0, t - every) : t]), 0.0, 1.0)) if t else 0.0
+            picture[row * height : (row + 1) * height, : round(share * width)] = ANNOTATION_COLOUR
+        pictures.append(picture)
+    return pictures, every / env.spec.frames_per_second
+
+
+def _ffmpeg() -> str:
+    """Returns the path of ffmpeg. (The writer of imageio-ffmpeg starts it in a way that jax warns about.)"""
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise CoveyError(
+            "An MP4 needs the package imageio-ffmpeg. Install it: pip install 'covey[video]'. Or write a GIF: "
+            "give an `out` such as policy.gif."
+        ) from error
+    with warnings.catch_warnings(action="ignore"):
+        return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+WRITERS: dict[str, Writer] = {".mp4": write_mp4, ".gif": write_gif, ".html": write_html}

@@ -1,0 +1,366 @@
+"""The training loop of a run: advance, log, evaluate, tune, save. A single agent is a population of one."""
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from covey.backend import silence_xla
+from covey.errors import CoveyError, Stopped, require
+from covey.evaluation.stats import mean_interval
+from covey.hyper.names import by_name
+from covey.run.console import Reporter
+from covey.run.limits import memory_errors
+from covey.run.program import Program
+from covey.run.stopping import Stopping
+from covey.run.tuning import Tuning
+from covey.storage.checkpoint import require_fields
+from covey.storage.folder import RunFolder, disk_errors
+from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
+from covey.storage.metrics import RunFiles, finite
+from covey.storage.shards import read_newest, remove_unused
+from covey.storage.store import KEEP, Store, Writer
+
+if TYPE_CHECKING:
+    from covey.evaluation.rollout import Episodes
+    from covey.population.pbt import Ranking
+    from covey.training.member import Population
+
+CHUNK_SECONDS = 1.0
+"""Approximate wall time of a chunk: how often the progress bar moves and signals are answered."""
+
+
+class Best(NamedTuple):
+    """The best policy so far: its fitness, its step, and its arrays."""
+
+    value: float
+    step: int
+    arrays: dict[str, np.ndarray]
+
+
+class Session:
+    """One process's training of a run, from its start or a checkpoint to its end or an interruption."""
+
+    def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
+        self.program = program
+        self.folder = folder
+        self.reporter = reporter
+        self.group = program.group
+        self.entry = program.policy.entry
+        # One more in a job: another process may have written its newest checkpoint already.
+        keep = KEEP if program.group.count == 1 else KEEP + 1
+        self.states = Store(folder.shard(program.group.index), "step", keep)
+        self.bests = Store(folder.checkpoints, "best", keep=1)
+        self.writer = Writer(60.0 * program.config.checkpoint_minutes)
+        self.wall_before = 0.0
+        self.best = Best(-np.inf, -1, {})
+        self.saved_block = -1
+        self.started = time.monotonic()
+        self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.group.count > 1)
+
+    @property
+    def wall(self) -> float:
+        """Seconds of training, including earlier sessions."""
+        return self.wall_before + time.monotonic() - self.started
+
+    @property
+    def reported_members(self) -> range:
+        """The indices of the members that this process reports."""
+        return self.program.reported_members
+
+    @property
+    def step(self) -> int:
+        return self.block * self.program.block_steps
+
+    def run(self) -> Best:
+        """Trains to the end. Raises Stopped if asked to stop, after saving."""
+        with disk_errors(self.folder.path), memory_errors():
+            self._begin()
+            self._compile()
+            try:
+                self.reporter.start(self.program.total * self.program.block_steps, self.step)
+                with self.stopping.saves():
+                    self._train()
+            finally:
+                self.reporter.stop()
+                self.files.close()
+                self.program.close()
+        return self.best
+
+    def _begin(self) -> None:
+        """Creates the population, or restores it from the newest intact checkpoint."""
+        found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
+        if found is None:
+            self.population, info = self.program.init(self.reporter.say), {}
+        else:
+            arrays, info = found
+            require_fields(info, "step", "wall", "best", "files")
+            self.population = self._restored(arrays, info)
+            self.wall_before = info["wall"]
+            self.reporter.say(f"Resuming from step {info['step']:,}.")
+        self.block = self.saved_block = int(self.population.block)
+        self.states.remove_after(self.step)
+        writes = self.group.index == 0
+        if writes:
+            self.bests.remove_after(self.step)
+            remove_unused(self.folder, self.group.count)
+            self._repair_best()
+        pbt = self.program.config.pbt
+        logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
+        self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
+        self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
+        self.ranking: Ranking | None = None
+
+    def _repair_best(self) -> None:
+        """Writes the checkpoint of the best policy again if it is damaged: every training checkpoint has a copy."""
+        if self.best.arrays and not self.bests.is_intact(self.best.step, self.reporter.say):
+            self._write_best(self.best)
+
+    def _write_best(self, best: Best) -> None:
+        self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
+
+    def _compile(self) -> None:
+        """Compiles every program before speed is measured, with chunks of no blocks, which change nothing."""
+        if self.block < self.program.warmup:
+            with self.reporter.busy("Compiling the warm-up"), silence_xla():
+                self._advance(0, warmup=True)
+        with self.reporter.busy("Compiling the training"), silence_xla():
+            self._advance(0, warmup=False)
+        with self.reporter.busy("Compiling the evaluation"):
+            found, measured = self._evaluate()
+        if self.block == 0:
+            self._record(found, measured, 0.0)
+        if self.tuning:
+            ranking = self._rank(found, measured)  # also publishes it to other islands, so it is needed on resume too
+            if self.block == 0:
+                self.tuning.start(ranking)
+
+    def _train(self) -> None:
+        blocks = 1
+        since_evaluation = (self.block, time.monotonic())
+        self._stop_if_asked()
+        while self.block < self.program.total:
+            warm = self.block < self.program.warmup
+            stop = min(s for s in (*self.program.log_blocks, self.program.warmup) if s > self.block)
+            count = min(blocks, stop - self.block)
+            start = time.monotonic()
+            self._advance(count, warm)
+            seconds = (time.monotonic() - start) / count
+            blocks = 1 if self.block == self.program.warmup else max(1, int(CHUNK_SECONDS / max(seconds, 1e-6)))
+            self._check_finite()
+            rate = len(self.reported_members) / seconds
+            updates = 0 if warm else self.program.updates_per_block
+            self.reporter.update(self.step, rate * self.program.block_steps, rate * updates)
+            if self.block in self.program.log_blocks:
+                failed = self._log()
+                due = self.block in self.program.eval_blocks
+                any_failed = self.group.any_process(bool(failed.any()))
+                if due or any_failed:
+                    done, when = since_evaluation
+                    speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
+                    self._evaluate_and_tune(due, failed, any_failed, speed * len(self.reported_members))
+                    since_evaluation = (self.block, time.monotonic())
+            if self.group.count == 1 or self.block in self.program.log_blocks:
+                self._save_if_due()
+        self._save()
+        self.writer.finish()
+        if self.tuning:  # after the last checkpoint, so that a run that is extended drops these rows
+            self.tuning.end(self.block, self.ranking or self._rank(*self._evaluate()))
+        self.files.finish(self.step)
+
+    def _advance(self, blocks: int, warmup: bool) -> None:
+        self.population = self.program.loop.advance(self.population, blocks, warmup=warmup)
+        jax.block_until_ready(self.population.block)
+        self.block += blocks
+        for text in self.program.loop.take_messages():
+            self.reporter.say(text)
+
+    def _check_finite(self) -> None:
+        """Stops at the first quantity that was not finite, and keeps the earlier checkpoints.
+
+        In a population, a member that fails is replaced instead.
+        """
+        if self.tuning:
+            return
+        faults = np.asarray(self.population.members.tally.fault)
+        for member, (quantity, iteration) in enumerate(faults):
+            if quantity >= 0:
+                trainer = self.program.loop.trainer
+                step = int(iteration) * trainer.unroll * trainer.envs
+                self.writer.finish()
+                raise CoveyError(
+                    f"The {trainer.quantities[quantity]} of member {member} was not finite (NaN or infinite) at "
+                    f"environment step {step:,}. Training stopped there. {self._kept()} If it is an observation or a "
+                    f"reward, the environment {self.program.config.env!r} produced it; if it is a loss, training "
+                    "diverged: lower the learning rates or `hyper.reward_scale`."
+                )
+
+    def _kept(self) -> str:
+        steps = self.states.steps()
+        return f"The checkpoint of step {steps[-1]:,} is kept." if steps else "No checkpoint had been written yet."
+
+    def _log(self) -> np.ndarray:
+        """Logs the means since the last log and resets the sums. Returns the members that failed since, [p]."""
+        members = self.population.members
+        trainer = self.program.loop.trainer
+        hyper = by_name(jax.device_get(self._hyper()))
+        own = jax.device_get(members.tally)
+        tally, hyper, broken = self.group.gather((own, hyper, self.program.loop.take_broken()))
+        names = trainer.quantities
+        means = tally.sums / np.maximum(tally.learned, 1)[:, None]
+        episodes, returns, lengths = tally.episodes.T
+        values = {"train/episodes": episodes} | broken
+        if episodes.min() > 0:
+            values |= {"train/return": returns / episodes, "train/length": lengths / episodes}
+        if self.block > self.program.warmup:
+            values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
+        values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
+        self.files.write(self.step, self.wall, values)
+        self.population = self.program.loop.reset_tally(self.population)
+        return own.fault[:, 0] >= 0
+
+    def _hyper(self) -> Any:
+        """Returns the members' hyper-parameters [p] at this step."""
+        return self.program.hypers(self.population)
+
+    def _evaluate(self) -> tuple["Episodes", dict[str, np.ndarray]]:
+        return self.program.evaluate(self.population)
+
+    def _evaluate_and_tune(self, due: bool, failed: np.ndarray, any_failed: bool, speed: float) -> None:
+        """Evaluates, keeps the best policy, and tunes the members at a generation or if one has failed."""
+        found, measured = self._evaluate()
+        if due:
+            self._record(found, measured, speed)
+        if not self.tuning:
+            return
+        self.ranking = self._rank(found, measured, failed)
+        is_generation = self.block in self.program.generations
+        if self.block < self.program.total and (is_generation or any_failed):
+            self.population = self.tuning.exchange(self.population, self.block, self.ranking, rescue=not is_generation)
+
+    def _rank(self, found: "Episodes", measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> "Ranking":
+        assert self.tuning
+        name = self.program.config.fitness
+        fitness = np.mean(found.returns, axis=1) if name == "return" else measured[name]
+        failed = np.zeros(len(fitness), bool) if failed is None else failed
+        return self.tuning.rank(self.population, fitness, np.asarray(found.returns), failed)
+
+    def _record(self, found: "Episodes", measured: dict[str, np.ndarray], speed: float) -> None:
+        """Logs an evaluation, and keeps the best policy."""
+        found, measured = self.group.gather((found, measured))
+        intervals = np.array([mean_interval(returns) for returns in found.returns])
+        self._write_evaluation(found, measured, intervals)
+        name = self.program.config.fitness
+        fitness = measured[name] if self.tuning and name != "return" else intervals[:, 0]
+        self._keep_best(fitness)
+        shown = {name: np.mean(x) for name, x in found.annotations.items()}
+        shown |= {name: np.mean(measured[name]) for name in self.entry.progress if name in measured}
+        texts = (f"{name} {value:.2f}" for name, value in shown.items())
+        self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *texts), speed)
+
+    def _write_evaluation(self, found: "Episodes", measured: dict[str, np.ndarray], intervals: np.ndarray) -> None:
+        names = ("eval/return", "eval/return_low", "eval/return_high")
+        values = dict(zip(names, intervals.T, strict=True)) | {"eval/length": np.mean(found.length, axis=1)}
+        values |= {f"eval/{name}": np.mean(x, axis=1) for name, x in found.annotations.items()}
+        values |= {f"skills/{name}": x for name, x in measured.items()}
+        self.files.write(self.step, self.wall, values)
+        for member, episode in np.ndindex(found.returns.shape):
+            self.files.row(
+                "episodes",
+                step=self.step,
+                member=self.reported_members[member],
+                episode=episode,
+                **{"return": finite(found.returns[member, episode])},
+                length=int(found.length[member, episode]),
+                descriptor=[finite(x) for x in found.descriptor[member, episode]],
+                **{name: finite(x[member, episode]) for name, x in found.annotations.items()},
+            )
+        self.files.flush()
+
+    def _keep_best(self, fitness: np.ndarray) -> None:
+        """Keeps the policy of the fittest member [P] if it is the best so far; of skills, always the newest."""
+        top = int(np.argmax(np.where(np.isfinite(fitness), fitness, -np.inf)))
+        better = fitness[top] > self.best.value or self.entry.is_skill_agent
+        if not (np.isfinite(fitness[top]) and better):
+            return
+        policies = (self.population.members.agent, self._hyper())
+        arrays = pack_best(*self.group.fetch(policies, [self.reported_members[top]]))
+        if not not_finite(arrays):
+            self.best = Best(float(fitness[top]), self.step, arrays)
+
+    def _figures(self, returns: np.ndarray, fitness: np.ndarray) -> tuple[str, ...]:
+        """Returns the most important numbers of an evaluation, for the progress line."""
+        if not self.tuning:
+            shown = mean_interval(returns[0] if len(returns) == 1 else np.mean(returns, axis=1))
+            return f"return {shown}", f"best {self.best.value:.1f}"
+        alive = fitness[np.isfinite(fitness)]
+        low, middle, high = np.quantile(alive, (0.0, 0.5, 1.0)) if len(alive) else (np.nan,) * 3
+        figures = f"best {high:.4g}, median {middle:.4g}, worst {low:.4g}"
+        return (figures, self.tuning.last_exchange) if self.tuning.last_exchange else (figures,)
+
+    def _stop_if_asked(self) -> None:
+        if self.group.any_process(self.stopping.asked):
+            self.stopping.answer()
+            self._save()
+            self.writer.finish()
+            raise Stopped
+
+    def _save_if_due(self) -> None:
+        self.writer.check()
+        self._stop_if_asked()
+        replay = self.population.replay.data
+        if self.group.any_process(self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1]))):
+            self._save()
+
+    def _rows(self) -> int:
+        return int(self.population.replay.written)
+
+    def _save(self) -> None:
+        """Takes a snapshot, and writes it in the background."""
+        if self.saved_block == self.block:
+            return
+        since = time.monotonic()
+        population = self.population
+        best = self.best
+        step = self.step
+        writes = self.group.index == 0
+        arrays = pack(_tree(population), best.arrays if writes else {})
+        # Only the agent is checked: an environment may keep an infinity in its state.
+        faulty = not_finite(arrays, AGENT)
+        require(
+            not faulty or self.tuning is not None,
+            f"{''.join(faulty[:1])} is not finite (NaN or infinite) at environment step {step:,}: "
+            f"training diverged. {self._kept()} Lower the learning rates or `hyper.reward_scale`.",
+        )
+        info = {
+            "step": step,
+            "wall": self.wall,
+            "best": {"value": best.value, "step": best.step} if best.arrays else None,
+            "files": self.files.sync(),
+            "processes": self.group.count,
+        }
+
+        def write() -> None:
+            if best.arrays and writes:
+                self._write_best(best)
+            self.states.write(step, arrays, info)
+            if writes:
+                remove_unused(self.folder, self.group.count)
+
+        self.writer.start(write, since, arrays[REPLAY].nbytes)
+        self.saved_block = self.block
+
+    def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> "Population":
+        """Returns the population of a checkpoint, and takes its best policy."""
+        if info["best"]:
+            self.best = Best(**info["best"], arrays=best_arrays(arrays))
+        faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
+        require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
+        found = unpack(_tree(self.program.loop.template()), arrays)
+        return self.program.restore(found, self.folder.changed_since(info["step"]))
+
+
+def _tree(population: "Population") -> dict[str, Any]:
+    """Returns a population as `covey.storage.layout` names its parts."""
+    return {"members": population.members, "replay": population.replay._asdict(), "block": population.block}
