@@ -59,7 +59,7 @@ class PolicyProgram:
         return stream_key(number, seed)
 
     def evaluate(
-        self, agents: Any, hypers: Any, key: Key, episodes: int, axis: Axis = "vmap", devices: int = 1
+        self, agents: Any, hypers: Any, key: Key, episodes: int, axis: Axis = "map", devices: int = 1
     ) -> Episodes:
         """Runs greedy episodes of every member [P]; the results are NumPy arrays."""
         with silence_xla():
@@ -67,7 +67,7 @@ class PolicyProgram:
                 return self.host_evaluator(agents, hypers, key, episodes)
             return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, axis, devices))
 
-    def measure(self, agents: Any, hypers: Any, axis: Axis = "vmap", devices: int = 1) -> dict[str, np.ndarray]:
+    def measure(self, agents: Any, hypers: Any, axis: Axis = "map", devices: int = 1) -> dict[str, np.ndarray]:
         """Measures the skills of every member, [P] each; empty for an agent without skills."""
         with silence_xla():
             return jax.device_get(self._measure(agents, hypers, axis, devices))
@@ -78,7 +78,7 @@ class PolicyProgram:
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), (state, hyper))
         return set(jax.eval_shape(self._measure, *one))
 
-    def _measure(self, agents: Any, hypers: Any, axis: Axis = "vmap", devices: int = 1) -> Metrics:
+    def _measure(self, agents: Any, hypers: Any, axis: Axis = "map", devices: int = 1) -> Metrics:
         if self.skill_agent is None:
             return {}
         key = self.stream(SKILLS)
