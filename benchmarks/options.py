@@ -21,18 +21,23 @@ from covey.agents import entry
 
 TORSO = {"hidden": [64, 64]}
 SMALL = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64}
-
+ADAMW = {"kind": "adamw", "weight_decay": 0.01}
+CLIPPED = {"clip_norm": 10.0}
+SHORT = {"beta1": 0.5}
+RMSPROP = {"kind": "rmsprop"}
+SGD = {"kind": "sgd", "momentum": 0.9}
+MUON = {"kind": "muon", "momentum": 0.95}
 
 # The arguments of `covey.train` for each option.
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "layer-norm": {"agent": {"networks": {"critic": {"norm": "layer"}}}},
-    "weight-decay": {"agent": {"optimiser": {"weight_decay": 0.01}}},
-    "clip-norm": {"agent": {"optimiser": {"clip_norm": 10.0}}},
+    "weight-decay": {"agent": {"optimisers": {"actor": ADAMW, "critic": ADAMW}}},
+    "clip-norm": {"agent": {"optimisers": {"actor": CLIPPED, "critic": CLIPPED}}},
     "mean": {"agent": {"critics": {"combine": "mean"}}},
     "redq": {"agent": {"critics": {"number": 10, "subset": 2}}},
     "droq": {"agent": {"critics": {"subset": 2}, "networks": {"critic": {"norm": "layer", "dropout": 0.01}}}},
-    "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimiser": {"beta1": 0.5}}},
+    "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimisers": {"actor": SHORT, "critic": SHORT}}},
     "hl-gauss": {"agent": {"critics": {"bins": 101}, "normalise": {"rewards": True}}},
     "normalise-observations": {"agent": {"normalise": {"observations": True}}},
     "normalise-rewards": {"agent": {"normalise": {"rewards": True}}},

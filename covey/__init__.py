@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
     from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
-    from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
+    from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper, register_target
     from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
     from covey.api import (
         evolve,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
     from covey.hyper.space import draw_hypers
+    from covey.nn.optim import register_optimiser
     from covey.population.exchange import exchange
     from covey.population.pbt import PBT, Ranking, Successor
     from covey.population.processes import ProcessGroup, SingleProcess
@@ -80,7 +81,7 @@ _NAMES = {
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
-    "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
+    "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
     "resume train",
@@ -94,6 +95,7 @@ _NAMES = {
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",
     "hyper.space": "draw_hypers",
+    "nn.optim": "register_optimiser",
     "population.exchange": "exchange",
     "population.pbt": "PBT Ranking Successor",
     "population.processes": "ProcessGroup SingleProcess",

@@ -4,8 +4,9 @@ At each step the actor proposes a new trajectory of actions, and the critics com
 trajectory is constant (order 0, TAAC), linear (order 1, TAAC-L) or quadratic (order 2, TAAC-Q).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -14,14 +15,14 @@ import optax
 
 from covey.agent import Decision, SamplePlan
 from covey.agents.trajectory import Trajectories
-from covey.errors import require, require_at_least
+from covey.errors import CoveyError, require, require_at_least, unknown
 from covey.hyper.range import Range
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Statistics
-from covey.nn.optim import Optimiser, polyak
+from covey.nn.optim import Optimisers, every, polyak, target_age
 from covey.nn.parts import Networks
-from covey.nn.returns import compare_through, mean_valid
+from covey.nn.returns import DELTA, TDLoss, compare_through, mean_valid, require_td_loss, td_loss
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -35,8 +36,8 @@ class TAACConfig:
 
     networks: Networks = field(default_factory=lambda: Networks(actor_head="tanh_normal"))
     """Networks: torsos, encoder, heads."""
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    """Optimiser of the actor and the critics."""
+    optimisers: Optimisers = field(default_factory=Optimisers)
+    """Optimisers of the actor, the critics and the temperatures."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     num_critics: int = 2
@@ -47,9 +48,16 @@ class TAACConfig:
     """Windows per update."""
     window: int = 4
     """Steps in a window; 2 gives one-step targets."""
-    target: Literal["expected", "sampled", "alf"] = "expected"
+    target: str = "expected"
     """How a target continues at steps where the behaviour repeated: `expected` weights both choices by their
-    probability, `sampled` draws one of them, and `alf` is the rule of ALF, which is biased and kept for comparison."""
+    probability, `sampled` draws one of them, and `alf` is the rule of ALF, which is biased and kept for comparison.
+    Also the name of a registered target."""
+    target_update_period: int = 1
+    """Updates per update of the target critics."""
+    td_loss: TDLoss = "squared"
+    """Loss of the TD error: `squared`, `huber` or `absolute`."""
+    huber_delta: float = DELTA
+    """Absolute TD error from which Huber's loss is linear."""
     inverse: bool = True
     """The actor of TAAC-L and TAAC-Q proposes the next action instead of the highest derivative."""
     max_repeat: int = 0
@@ -65,9 +73,10 @@ class TAACConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advantage_clip", tuple(self.advantage_clip))
-        require_at_least(self, 1, "num_critics", "embedding", "batch_size")
+        require_at_least(self, 1, "num_critics", "embedding", "batch_size", "target_update_period")
         require_at_least(self, 2, "window")
         require_at_least(self, 0, "max_repeat")
+        require_td_loss(self)
         clip = self.advantage_clip
         require(
             not clip or (len(clip) == 2 and clip[0] < clip[1]),
@@ -160,6 +169,7 @@ class TAACState(NamedTuple):
         critic_optimiser: State of the critics' optimiser.
         temperature_optimiser: State of the temperatures' optimiser.
         statistics: Running statistics of observations and returns.
+        target_age: Updates since the targets last moved; () if they move at every update.
     """
 
     actor: Params
@@ -170,6 +180,7 @@ class TAACState(NamedTuple):
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
     statistics: Statistics
+    target_age: Array | tuple[()]
 
 
 class Choice(NamedTuple):
@@ -188,6 +199,81 @@ class Choice(NamedTuple):
     value: Array
     advantage: Array
     beta: Array
+
+
+class TargetInputs(NamedTuple):
+    """The inputs of a target, at every step of the windows, [B, T, rewards] or [B, T, 1].
+
+    Args:
+        old: Value of continuing the old trajectory, by the target critics.
+        new: Value of the new trajectory, by the target critics.
+        beta: Probability beta_1 of the new trajectory.
+        repeated: True where the behaviour continued the old trajectory.
+    """
+
+    old: Array
+    new: Array
+    beta: Array
+    repeated: Array
+
+    @property
+    def value(self) -> Array:
+        """The value of the current policy: (1 - beta) old + beta new."""
+        return (1.0 - self.beta) * self.old + self.beta * self.new
+
+
+Target = Callable[[TargetInputs, Key], tuple[Array, Array]]
+"""Returns `keep` and `instead` of `compare_through`: acc_t = keep_t y_t + instead_t."""
+
+
+def _through_repetitions(inputs: TargetInputs, keep: Array, instead: Array) -> tuple[Array, Array]:
+    """Continues where the behaviour repeated; elsewhere a target bootstraps from the value."""
+    return jnp.where(inputs.repeated, keep, 0.0), jnp.where(inputs.repeated, instead, inputs.value)
+
+
+def _expected(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
+    return _through_repetitions(inputs, 1.0 - inputs.beta, inputs.beta * inputs.new)
+
+
+def _sampled(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
+    keep = 1.0 - jax.random.bernoulli(key, inputs.beta).astype(inputs.beta.dtype)
+    return _through_repetitions(inputs, keep, (1.0 - keep) * inputs.new)
+
+
+def _alf(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
+    keep = 1.0 - jax.random.bernoulli(key, inputs.beta).astype(inputs.beta.dtype)
+    return _through_repetitions(inputs, keep, (1.0 - keep) * inputs.value)
+
+
+TARGETS: dict[str, Target] = {"expected": _expected, "sampled": _sampled, "alf": _alf}
+
+
+def register_target(name: str) -> Callable[[Target], Target]:
+    """Decorator: registers a function as a target of TAAC, for `TAACConfig.target` and the command line.
+
+    The targets of a window follow backwards from `y_t = r_t + discount_t acc_{t+1}` and `acc_t = keep_t y_t +
+    instead_t`. The function returns `keep` and `instead`; `target(inputs, key)` receives `TargetInputs` and a random
+    key. At the end of a window and of an episode, covey bootstraps from `inputs.value` whatever it returns.
+
+    Args:
+        name: Its name, as in `--agent.target NAME`.
+
+    Returns:
+        The decorator, which returns the function unchanged.
+
+    Example:
+        >>> @covey.register_target("td-lambda")
+        ... def td_lambda(inputs, key):
+        ...     keep = jnp.full_like(inputs.value, 0.9)
+        ...     return keep, (1.0 - keep) * inputs.value
+    """
+    require(name not in TARGETS, f"There is already a target called {name!r}.")
+
+    def add(target: Target) -> Target:
+        TARGETS[name] = target
+        return target
+
+    return add
 
 
 @dataclass(frozen=True)
@@ -261,10 +347,11 @@ class TAAC:
             critic=critic,
             target_critic=critic,
             temperatures=temperatures,
-            actor_optimiser=self.config.optimiser.init(actor),
-            critic_optimiser=self.config.optimiser.init(critic),
-            temperature_optimiser=Optimiser().init(temperatures),
+            actor_optimiser=self.config.optimisers.actor.init(actor),
+            critic_optimiser=self.config.optimisers.critic.init(critic),
+            temperature_optimiser=self.config.optimisers.temperature.init(temperatures),
             statistics=self.config.normalise.init(self.spec.obs_size),
+            target_age=target_age(self.config.target_update_period),
         )
 
     def begin(self, state: TAACState, hyper: TAACHyper, key: Key) -> TAACMemory:
@@ -312,11 +399,13 @@ class TAAC:
         noise = jax.random.normal(key_noise, batch.action.shape)
         actor_state, choice, metrics = self.update_actor(state, hyper, batch, noise)
         critic_state, critic_metrics = self.update_critic(state, hyper, batch, choice, key_target)
+        age, tau = every(self.config.target_update_period, state.target_age, hyper.tau)
         return (
             actor_state._replace(
                 critic=critic_state.critic,
                 critic_optimiser=critic_state.critic_optimiser,
-                target_critic=polyak(state.target_critic, critic_state.critic, hyper.tau),
+                target_critic=polyak(state.target_critic, critic_state.critic, tau),
+                target_age=age,
             ),
             metrics | critic_metrics,
         )
@@ -342,12 +431,14 @@ class TAAC:
             return _mean(losses, batch.valid), (choice, -log_prob)
 
         (value, (choice, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
-        actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
+        actor, optimiser = self.config.optimisers.actor.step(
+            state.actor, gradient, state.actor_optimiser, hyper.actor_lr
+        )
         switch_entropy = _bernoulli_entropy(choice.beta)
         slope = Temperatures(
             _mean(entropy - action_target, batch.valid), _mean(switch_entropy - switch_target, batch.valid)
         )
-        temperatures, temperature_optimiser = Optimiser().step(
+        temperatures, temperature_optimiser = self.config.optimisers.temperature.step(
             state.temperatures, slope, state.temperature_optimiser, hyper.temperature_lr
         )
         state = state._replace(
@@ -372,7 +463,7 @@ class TAAC:
     def update_critic(
         self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key
     ) -> tuple[TAACState, Metrics]:
-        """Makes one step on the squared error to the compare-through target, at the executed trajectories.
+        """Makes one step on the loss of the error to the compare-through target, at the executed trajectories.
 
         All rewards count equally, whatever their weight, so that a reward of weight 0 is learnt too.
         """
@@ -382,11 +473,13 @@ class TAAC:
 
         def loss(critic: CriticParams) -> tuple[Array, Array]:
             values = self.values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
-            error = jnp.mean((values - target[None]) ** 2, axis=-1)
+            error = jnp.mean(td_loss(self.config.td_loss, values - target[None], self.config.huber_delta), axis=-1)
             return jnp.sum(jax.vmap(lambda e: _mean(e, valid))(error)), values
 
         (value, values), gradient = jax.value_and_grad(loss, has_aux=True)(state.critic)
-        critic, optimiser = self.config.optimiser.step(state.critic, gradient, state.critic_optimiser, hyper.critic_lr)
+        critic, optimiser = self.config.optimisers.critic.step(
+            state.critic, gradient, state.critic_optimiser, hyper.critic_lr
+        )
         metrics = {
             "critic_loss": value,
             "q_mean": _mean(self._weighted(values[0]), valid),
@@ -398,24 +491,27 @@ class TAAC:
         """Returns y [B, T - 1, rewards], and the expected number of steps [B, T - 1] before each target bootstraps."""
         features = self._features(state.target_critic, batch.obs)
         old, new = (self._conservative(state.target_critic, features, t) for t in (choice.old, choice.new))
-        beta = choice.beta[..., None]
-        value = (1.0 - beta) * old + beta * new
-        # Where the behaviour repeated, the target continues with weight `keep` and adds `instead`; elsewhere it
-        # bootstraps.
-        if self.config.target == "expected":
-            keep = 1.0 - beta
-            instead = beta * new
-        else:
-            keep = 1.0 - jax.random.bernoulli(key, beta).astype(beta.dtype)
-            instead = (1.0 - keep) * (new if self.config.target == "sampled" else value)
-        repeated = (batch.extras["repeated"] * batch.valid[..., None]).at[:, -1].set(0.0) > 0
-        keep = jnp.where(repeated, keep, 0.0)
-        instead = jnp.where(repeated, instead, value)
+        inputs = TargetInputs(old, new, choice.beta[..., None], batch.extras["repeated"] > 0)
+        keep, instead = self._target_rule(inputs, key)
+        within = batch.valid[..., None].at[:, -1].set(0.0) > 0
+        keep = jnp.where(within, keep, 0.0)
+        instead = jnp.where(within, instead, inputs.value)
         reward = batch.extras["rewards"] if self.spec.rewards else batch.reward[..., None]
         discount = hyper.discount * (1.0 - batch.terminated[..., None])
         ones = jnp.ones_like(discount)
         steps = compare_through(ones, ones, keep, jnp.zeros_like(discount))[..., 0]
         return compare_through(reward, discount, keep, instead), steps
+
+    @property
+    def _target_rule(self) -> Target:
+        """The function that the config names."""
+        name = self.config.target
+        if name not in TARGETS:
+            raise CoveyError(
+                f"{unknown('target', name, TARGETS)} Register a target of your own first: import its module, or on the "
+                "command line add --plugin MODULE."
+            )
+        return TARGETS[name]
 
     def compare(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
         """Compares the old and the new trajectory by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""

@@ -19,7 +19,7 @@ from covey.nn.histogram import Histogram
 from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.parts import Networks
-from covey.nn.returns import Transition, mean_valid
+from covey.nn.returns import DELTA, TDLoss, Transition, mean_valid, require_td_loss, td_loss
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
 LOW, HIGH = -10.0, 10.0
@@ -46,6 +46,10 @@ class Critics:
     """Smallest value of the histogram."""
     high: float = HIGH
     """Largest value of the histogram. SAC's values include its entropy bonus."""
+    td_loss: TDLoss = "squared"
+    """Loss of the TD error: `squared`, `huber` or `absolute`."""
+    huber_delta: float = DELTA
+    """Absolute TD error from which Huber's loss is linear."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "number")
@@ -65,6 +69,12 @@ class Critics:
         plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
         require(
             not plain, "`low` and `high` are limits of a histogram: give it bins, for example 101, with `bins`.", self
+        )
+        require_td_loss(self)
+        require(
+            self.bins == 0 or self.td_loss == "squared",
+            f"`td_loss` {self.td_loss} can't be had with `bins`: the loss of a histogram is the cross-entropy.",
+            self,
         )
 
 
@@ -249,8 +259,10 @@ class Ensemble:
         return self.histogram.value(outputs) if self.critics.bins else outputs
 
     def _error(self, outputs: Array, target: Array) -> Array:
-        """Returns the loss of each critic and transition: squared error, or cross-entropy to the target's histogram."""
-        return self.histogram.cross_entropy(outputs, target) if self.critics.bins else (outputs - target[None]) ** 2
+        """Returns the loss of each critic and transition: of its TD error, or cross-entropy to the target's histogram."""
+        if self.critics.bins:
+            return self.histogram.cross_entropy(outputs, target)
+        return td_loss(self.critics.td_loss, outputs - target[None], self.critics.huber_delta)
 
 
 def _rows(valid: Array) -> Array:

@@ -147,6 +147,7 @@ def _dataclass_from_json(kind: Any, data: Any, path: str, default: Any) -> Any:
     require(isinstance(data, dict), f"`{path}` must be an object with fields, not {data!r}.")
     hints = get_type_hints(kind)
     names = {each.name for each in dataclasses.fields(kind)}
+    data = _with_optimisers(data, names)
     for name in data:
         if name not in names:
             raise unknown(f"field of {path}", name, names)
@@ -158,6 +159,16 @@ def _dataclass_from_json(kind: Any, data: Any, path: str, default: Any) -> Any:
         if error.owner is not kind:
             raise
         raise CoveyError(with_path(str(error), path, names)) from error
+
+
+def _with_optimisers(data: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Reads the field `optimiser` of older files, which was that of the actor and the critics."""
+    old = data.get("optimiser")
+    if "optimiser" in names or "optimisers" not in names or not isinstance(old, dict):
+        return data
+    old = {"kind": "adamw" if old.get("weight_decay") else "adam"} | old
+    rest = {name: value for name, value in data.items() if name != "optimiser"}
+    return {"optimisers": {"actor": old, "critic": old}} | rest
 
 
 def with_path(message: str, path: str, names: set[str]) -> str:

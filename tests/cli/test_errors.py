@@ -46,7 +46,7 @@ TABLE = {
         "--hyper.temperature must lie between 1e-06",
     ),
     "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
-    "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "inf"], "must be finite and not negative"),
+    "negative decay": ([*TRAIN, "--agent.optimisers.critic.weight-decay", "inf"], "must be finite and not negative"),
     "no distribution": (
         ["train", "sac", "--out", "OUT", "--agent.networks.actor-head", "tanh"],
         "SAC needs one, as tanh_normal does",

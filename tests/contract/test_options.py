@@ -14,18 +14,19 @@ from tests.reference import SPEC, batch_of
 from tests.tasks import NETWORKS, assert_same
 
 TORSO = {"hidden": (16,)}
+DECAYED = {"kind": "adamw", "weight_decay": 0.01}
 HEADS = {"td3": "tanh", "sac": "tanh_normal"}
 MIXES = {
     "redq and droq": {
         "critics": {"number": 4, "subset": 2},
         "networks": {"actor": TORSO, "critic": TORSO | {"norm": "layer", "dropout": 0.1}},
-        "optimiser": {"weight_decay": 0.01, "clip_norm": 1.0},
+        "optimisers": {"actor": DECAYED, "critic": DECAYED | {"clip_norm": 1.0}},
         "n_step": 3,
     },
     "crossq and hl-gauss": {
         "critics": {"combine": "mean", "bins": 21},
         "networks": {"actor": TORSO, "critic": TORSO | {"norm": "batch"}},
-        "optimiser": {"beta1": 0.5},
+        "optimisers": {"actor": {"beta1": 0.5}, "critic": {"beta1": 0.5}},
     },
     "shared encoder": {"networks": {"encoder": TORSO, "actor": TORSO, "critic": TORSO, "share_encoder": True}},
 }

@@ -48,6 +48,8 @@ class DADSConfig:
     """Prior of skills, and the descriptor in which they should differ."""
     dynamics: Torso = field(default_factory=Torso)
     """Torso of the skill dynamics."""
+    dynamics_optimiser: Optimiser = field(default_factory=Optimiser)
+    """Optimiser of the skill dynamics."""
     components: int = 4
     """Normal distributions in the mixture of the skill dynamics."""
     learn_variance: bool = False
@@ -189,7 +191,7 @@ class DADS:
         return DADSState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             dynamics=dynamics,
-            optimiser=Optimiser().init(dynamics),
+            optimiser=self.config.dynamics_optimiser.init(dynamics),
             statistics=DADSStatistics(init_stats(size), init_stats(size), self.skill_sac.no_episodes()),
         )
 
@@ -343,7 +345,9 @@ class DADS:
             return -mean_valid(weight * log_prob, data.valid), log_prob
 
         (_, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.dynamics)
-        dynamics, optimiser = Optimiser().step(state.dynamics, gradient, state.optimiser, hyper.dynamics_lr)
+        dynamics, optimiser = self.config.dynamics_optimiser.step(
+            state.dynamics, gradient, state.optimiser, hyper.dynamics_lr
+        )
         metrics = {"log_likelihood": mean_valid(log_prob, data.valid)}
         if self.config.correction:
             metrics["correction"] = mean_valid(weight, data.valid)

@@ -44,6 +44,8 @@ class DIAYNConfig:
     """Prior of skills, and the descriptor in which they should differ."""
     discriminator: Torso = field(default_factory=Torso)
     """Torso of the discriminator."""
+    discriminator_optimiser: Optimiser = field(default_factory=Optimiser)
+    """Optimiser of the discriminator."""
 
     def __post_init__(self) -> None:
         require_one_skill_per_return(self)
@@ -151,7 +153,7 @@ class DIAYN:
         return DIAYNState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             discriminator=discriminator,
-            optimiser=Optimiser().init(discriminator),
+            optimiser=self.config.discriminator_optimiser.init(discriminator),
             statistics=DIAYNStatistics(init_stats(size), self.skill_sac.no_episodes()),
         )
 
@@ -219,7 +221,7 @@ class DIAYN:
 
         metrics = self._measured(state, data)
         gradient = jax.grad(loss)(state.discriminator)
-        discriminator, optimiser = Optimiser().step(
+        discriminator, optimiser = self.config.discriminator_optimiser.step(
             state.discriminator, gradient, state.optimiser, hyper.discriminator_lr
         )
         return state._replace(discriminator=discriminator, optimiser=optimiser), metrics
