@@ -73,7 +73,7 @@ class Critics:
         require_td_loss(self)
         require(
             self.bins == 0 or self.td_loss == "squared",
-            f"`td_loss` {self.td_loss} can't be had with `bins`: the loss of a histogram is the cross-entropy.",
+            f"`td_loss` {self.td_loss} and `bins` exclude each other: the loss of a histogram is the cross-entropy.",
             self,
         )
 
@@ -259,7 +259,7 @@ class Ensemble:
         return self.histogram.value(outputs) if self.critics.bins else outputs
 
     def _error(self, outputs: Array, target: Array) -> Array:
-        """Returns the loss of each critic and transition: of its TD error, or cross-entropy to the target's histogram."""
+        """Returns the loss of each critic and transition: of the TD error, or a cross-entropy between histograms."""
         if self.critics.bins:
             return self.histogram.cross_entropy(outputs, target)
         return td_loss(self.critics.td_loss, outputs - target[None], self.critics.huber_delta)

@@ -246,8 +246,8 @@ def test_distributional_critics_learn_a_value():
 def test_weight_decay_is_adamw_and_spares_biases():
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([1.0, -2.0]), "scale": jnp.array([3.0])}
     gradient = jax.tree.map(lambda x: 0.1 * x + 0.3, params)
-    ours, theirs = Optimiser("adamw", weight_decay=0.1), optax.adamw(0.01, weight_decay=0.1, mask={"kernel": True, "bias": False,
-                                                            "scale": False})  # fmt: skip
+    mask = {"kernel": True, "bias": False, "scale": False}
+    ours, theirs = Optimiser("adamw", weight_decay=0.1), optax.adamw(0.01, weight_decay=0.1, mask=mask)
     one, state = params, ours.init(params)
     two, their_state = params, theirs.init(params)
     for _ in range(5):
