@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
     from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
-    from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper, register_target
+    from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
+    from covey.agents.targets import register_target
     from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
     from covey.api import (
         evolve,
@@ -81,7 +82,8 @@ _NAMES = {
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
-    "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper register_target",
+    "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
+    "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
     "resume train",

@@ -4,7 +4,6 @@ At each step the actor proposes a new trajectory of actions, and the critics com
 trajectory is constant (order 0, TAAC), linear (order 1, TAAC-L) or quadratic (order 2, TAAC-Q).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,8 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from covey.agent import Decision, SamplePlan
+from covey.agents.targets import TargetInputs, target_named
 from covey.agents.trajectory import Trajectories
-from covey.errors import CoveyError, require, require_at_least, unknown
+from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
@@ -199,81 +199,6 @@ class Choice(NamedTuple):
     value: Array
     advantage: Array
     beta: Array
-
-
-class TargetInputs(NamedTuple):
-    """The inputs of a target, at every step of the windows, [B, T, rewards] or [B, T, 1].
-
-    Args:
-        old: Value of continuing the old trajectory, by the target critics.
-        new: Value of the new trajectory, by the target critics.
-        beta: Probability beta_1 of the new trajectory.
-        repeated: True where the behaviour continued the old trajectory.
-    """
-
-    old: Array
-    new: Array
-    beta: Array
-    repeated: Array
-
-    @property
-    def value(self) -> Array:
-        """The value of the current policy: (1 - beta) old + beta new."""
-        return (1.0 - self.beta) * self.old + self.beta * self.new
-
-
-Target = Callable[[TargetInputs, Key], tuple[Array, Array]]
-"""Returns `keep` and `instead` of `compare_through`: acc_t = keep_t y_t + instead_t."""
-
-
-def _through_repetitions(inputs: TargetInputs, keep: Array, instead: Array) -> tuple[Array, Array]:
-    """Continues where the behaviour repeated; elsewhere a target bootstraps from the value."""
-    return jnp.where(inputs.repeated, keep, 0.0), jnp.where(inputs.repeated, instead, inputs.value)
-
-
-def _expected(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
-    return _through_repetitions(inputs, 1.0 - inputs.beta, inputs.beta * inputs.new)
-
-
-def _sampled(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
-    keep = 1.0 - jax.random.bernoulli(key, inputs.beta).astype(inputs.beta.dtype)
-    return _through_repetitions(inputs, keep, (1.0 - keep) * inputs.new)
-
-
-def _alf(inputs: TargetInputs, key: Key) -> tuple[Array, Array]:
-    keep = 1.0 - jax.random.bernoulli(key, inputs.beta).astype(inputs.beta.dtype)
-    return _through_repetitions(inputs, keep, (1.0 - keep) * inputs.value)
-
-
-TARGETS: dict[str, Target] = {"expected": _expected, "sampled": _sampled, "alf": _alf}
-
-
-def register_target(name: str) -> Callable[[Target], Target]:
-    """Decorator: registers a function as a target of TAAC, for `TAACConfig.target` and the command line.
-
-    The targets of a window follow backwards from `y_t = r_t + discount_t acc_{t+1}` and `acc_t = keep_t y_t +
-    instead_t`. The function returns `keep` and `instead`; `target(inputs, key)` receives `TargetInputs` and a random
-    key. At the end of a window and of an episode, covey bootstraps from `inputs.value` whatever it returns.
-
-    Args:
-        name: Its name, as in `--agent.target NAME`.
-
-    Returns:
-        The decorator, which returns the function unchanged.
-
-    Example:
-        >>> @covey.register_target("td-lambda")
-        ... def td_lambda(inputs, key):
-        ...     keep = jnp.full_like(inputs.value, 0.9)
-        ...     return keep, (1.0 - keep) * inputs.value
-    """
-    require(name not in TARGETS, f"There is already a target called {name!r}.")
-
-    def add(target: Target) -> Target:
-        TARGETS[name] = target
-        return target
-
-    return add
 
 
 @dataclass(frozen=True)
@@ -492,26 +417,15 @@ class TAAC:
         features = self._features(state.target_critic, batch.obs)
         old, new = (self._conservative(state.target_critic, features, t) for t in (choice.old, choice.new))
         inputs = TargetInputs(old, new, choice.beta[..., None], batch.extras["repeated"] > 0)
-        keep, instead = self._target_rule(inputs, key)
+        keep, instead = target_named(self.config.target)(inputs, key)
         within = batch.valid[..., None].at[:, -1].set(0.0) > 0
         keep = jnp.where(within, keep, 0.0)
         instead = jnp.where(within, instead, inputs.value)
         reward = batch.extras["rewards"] if self.spec.rewards else batch.reward[..., None]
         discount = hyper.discount * (1.0 - batch.terminated[..., None])
-        ones = jnp.ones_like(discount)
-        steps = compare_through(ones, ones, keep, jnp.zeros_like(discount))[..., 0]
+        ones = jnp.ones_like(keep)
+        steps = compare_through(ones, ones, keep, jnp.zeros_like(keep))[..., 0]
         return compare_through(reward, discount, keep, instead), steps
-
-    @property
-    def _target_rule(self) -> Target:
-        """The function that the config names."""
-        name = self.config.target
-        if name not in TARGETS:
-            raise CoveyError(
-                f"{unknown('target', name, TARGETS)} Register a target of your own first: import its module, or on the "
-                "command line add --plugin MODULE."
-            )
-        return TARGETS[name]
 
     def compare(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
         """Compares the old and the new trajectory by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""

@@ -217,3 +217,20 @@ def test_modes():
     np.testing.assert_allclose(before_tanh.mean(0), mean, atol=0.1)
     np.testing.assert_allclose(before_tanh.std(0), np.exp(log_std), rtol=0.1)
     np.testing.assert_allclose(actions("random").std(0), 1 / np.sqrt(3), rtol=0.05)
+
+
+def test_targets_can_move_at_every_third_critic_update():
+    """Two critic updates per call: the targets move in the second call, at its first update."""
+    sac = agent(policy_delay=2, target_update_period=3)
+    hyper = HYPER._replace(critic_lr=0.0)
+    state = state_of(sac)
+    ages, shares = [], []
+    for i in range(3):
+        after, _ = sac.update(state, hyper, batch_of(sac, i), jax.random.key(i))
+        leaves = (jax.tree.leaves(x.critic.target)[0].ravel()[0] for x in (state, after))
+        old, new = (float(x) for x in leaves)
+        shares.append((new - old) / (float(jax.tree.leaves(state.critic.online)[0].ravel()[0]) - old))
+        ages.append(int(after.target_age))
+        state = after
+    assert ages == [2, 1, 0]
+    np.testing.assert_allclose(shares, [0.0, 0.1, 0.1], atol=1e-5)

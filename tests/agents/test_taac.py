@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import covey
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACMemory, TAACState
+from covey.agents.targets import TARGETS
 from covey.nn.parts import Networks, Torso
 from covey.nn.returns import compare_through
 from covey.types import Step
@@ -176,6 +178,79 @@ def test_target_switch_and_actor_loss_by_hand(order: int, kind: str):
     np.testing.assert_allclose(np.asarray(found)[valid[:, :-1]], y[valid[:, :-1]], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(metrics["actor_loss"], losses[valid].mean(), rtol=1e-3, atol=1e-4)
     assert float(steps.min()) >= 1.0 and 1.0 < float(steps.mean()) < 3.0
+
+
+def test_a_target_of_your_own(monkeypatch):
+    """A copy of `expected` gives the same update to the bit; TD(lambda) goes through switches, not through ends."""
+    monkeypatch.setattr("covey.agents.targets.TARGETS", dict(TARGETS))
+
+    @covey.register_target("copy")
+    def copy(inputs, key):
+        keep = jnp.where(inputs.repeated, 1.0 - inputs.beta, 0.0)
+        return keep, jnp.where(inputs.repeated, inputs.beta * inputs.new, inputs.value)
+
+    @covey.register_target("td-lambda")
+    def td_lambda(inputs, key):
+        keep = jnp.full_like(inputs.value, 0.8)
+        return keep, (1.0 - keep) * inputs.value
+
+    one, two = agent(1, TWO_REWARDS), agent(1, TWO_REWARDS, target="copy")
+    state, batch = state_of(one), windows_of(one)
+    results = [jax.jit(each.update)(state, HYPER, batch, jax.random.key(0)) for each in (one, two)]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
+    taac = agent(1, TWO_REWARDS, target="td-lambda")
+    _, choice, _ = taac.update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
+    found, _ = taac.target(state, HYPER, batch, choice, jax.random.key(0))
+    weights = np.asarray(TWO_REWARDS.reward_weights)
+    for b in range(len(found)):
+        old, new = (
+            np.stack([conservative_of(state.target_critic.ensemble, np.asarray(batch.obs[b, t], np.float64),
+                                      np.asarray(each[b, t], np.float64), weights) for t in range(4)])
+            for each in (choice.old, choice.new)
+        )  # fmt: skip
+        beta = np.asarray(choice.beta[b], np.float64)[:, None]
+        value = (1 - beta) * old + beta * new
+        acc = value[-1]
+        for t in reversed(range(3)):
+            y = np.asarray(batch.extras["rewards"][b, t]) + 0.9 * (1 - float(batch.terminated[b, t])) * acc
+            if batch.valid[b, t]:
+                np.testing.assert_allclose(found[b, t], y, rtol=1e-3, atol=1e-3)
+            acc = 0.8 * y + 0.2 * value[t] if batch.valid[b, t] else value[t]
+    with pytest.raises(covey.CoveyError, match="already a target called 'alf'"):
+        covey.register_target("alf")
+
+
+def test_targets_can_move_at_every_second_update():
+    taac = agent(target_update_period=2)
+    states = [state_of(taac)]
+    for i in range(2):
+        states.append(taac.update(states[-1], HYPER, windows_of(taac, i), jax.random.key(i))[0])
+    jax.tree.map(np.testing.assert_array_equal, states[0].target_critic, states[1].target_critic)
+    jax.tree.map(
+        lambda t, o, w: np.testing.assert_allclose(t, 0.9 * np.asarray(o) + 0.1 * np.asarray(w), atol=1e-6),
+        states[2].target_critic,
+        states[1].target_critic,
+        states[2].critic,
+    )
+
+
+@pytest.mark.parametrize("kind", ["squared", "huber", "absolute"])
+def test_the_loss_of_the_td_error(kind: str):
+    taac = agent(td_loss=kind, **({"huber_delta": 0.5} if kind == "huber" else {}))
+    state, batch = state_of(taac), windows_of(taac)
+    _, choice, _ = taac.update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
+    target, _ = taac.target(state, HYPER, batch, choice, jax.random.key(0))
+    _, metrics = taac.update_critic(state, HYPER, batch, choice, jax.random.key(0))
+    values = taac.values(state.critic, batch.obs[:, :-1], taac.stored_trajectory(batch, "trajectory")[:, :-1])
+    error = np.abs(np.asarray(values, np.float64) - np.asarray(target, np.float64)[None])[..., 0]
+    each = {
+        "squared": error**2,
+        "huber": np.where(error <= 0.5, 0.5 * error**2, 0.5 * (error - 0.25)),
+        "absolute": error,
+    }[kind]
+    valid = np.asarray(batch.valid)[:, :-1] > 0
+    np.testing.assert_allclose(metrics["critic_loss"], each[:, valid].mean(1).sum(), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("kind", "bias"), [("expected", False), ("sampled", False), ("alf", True)])

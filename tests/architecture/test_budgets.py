@@ -7,8 +7,9 @@ import pytest
 from tests.architecture.source import MODULES, closure, code_lines, imports, tree_of
 
 BUDGETS = {
-    "agents/sac": 900,
-    "agents/taac": 900,
+    # 900 before optimisers could be chosen by name, and the TD loss, the period of targets and TAAC's targets.
+    "agents/sac": 1000,
+    "agents/taac": 1040,
     "population/pbt": 300,
     "population/exchange": 900,
     # 300 before checkpoints were hardened: every file is verified by its digest, synced and never reached through a

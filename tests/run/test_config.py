@@ -9,6 +9,7 @@ import covey
 from covey import agents
 from covey.agents import Entry
 from covey.hyper.range import Range
+from covey.nn.optim import Optimiser, Optimisers
 from covey.nn.parts import Networks, Torso
 from covey.run.config import default_config, load_config
 from covey.run.config_text import from_json, hyper_text, to_json
@@ -69,3 +70,21 @@ def test_a_config_file_may_leave_out_nested_values(nested, tmp_path):
     config = load_config(file)
     assert config.agent.networks.actor.hidden == (7,) and config.agent.networks.critic.hidden == (5,)
     assert config.hyper.inner.tau == "0.25"
+
+
+def test_the_single_optimiser_of_older_files_is_that_of_actor_and_critics(tmp_path):
+    file = tmp_path / "config.json"
+    old = '{"weight_decay": 0.1, "clip_norm": 2.0, "beta1": 0.5}'
+    file.write_text('{"algorithm": "sac", "agent": {"optimiser": ' + old + "}}")
+    optimisers = load_config(file).agent.optimisers
+    assert optimisers == Optimisers(*[Optimiser("adamw", 0.1, 2.0, 0.5)] * 2)
+    file.write_text('{"algorithm": "dads", "agent": {"sac": {"optimiser": {"beta1": 0.5, "weight_decay": 0.0}}}}')
+    assert load_config(file).agent.sac.optimisers.critic == Optimiser(beta1=0.5)
+
+
+def test_optimisers_survive_a_file():
+    optimisers = {"critic": {"kind": "muon", "momentum": 0.95}}
+    agent = {"sac": {"optimisers": optimisers}, "discriminator_optimiser": {"kind": "sgd"}}
+    config = default_config("diayn", agent=agent)
+    assert config.agent.discriminator_optimiser.kind == "sgd"
+    assert from_json(type(config.agent), to_json(config.agent), "agent") == config.agent
