@@ -45,6 +45,8 @@ class TD3Config:
     """Steps of reward in a target before it bootstraps."""
     target_every_step: bool = False
     """Update the target critics after every critic update, instead of once per actor update."""
+    diagnostics: bool = False
+    """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "batch_size", "policy_delay", "n_step")
@@ -142,7 +144,7 @@ class TD3:
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
-        return Ensemble(self.config.critics, self.config.networks, self.config.optimiser)
+        return Ensemble(self.config.critics, self.config.networks, self.config.optimiser, self.config.diagnostics)
 
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
         """Returns a new state. The targets start as copies of the online networks."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
+from covey.hyper.names import field_of
 from covey.hyper.schedule import initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
@@ -121,7 +122,7 @@ class Program:
 
         def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
-            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
+            return jnp.full_like(stored, configured) if f"hyper.{field_of(name)}" in changed else stored
 
         hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
