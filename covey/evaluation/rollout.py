@@ -129,27 +129,11 @@ def run_episodes(
             step = step._replace(annotations=step.annotations | {DIVERSITY: reward})
         return later, step
 
-    def add(found: Episodes, step: GreedyStep) -> Episodes:
-        descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
-        length = found.length + 1
-        mean = 1.0 / length.astype(jnp.float32)  # the weight of the newest step in a running mean
-        weight = jnp.ones_like(found.returns) if final else mean
-
-        def grown(name: str, x: Any) -> Any:
-            new = step.annotations[name]
-            return x + new if name == DIVERSITY else x + mean * (new - x)
-
-        return Episodes(
-            returns=found.returns + step.reward,
-            length=length,
-            descriptor=found.descriptor + weight[:, None] * (descriptor - found.descriptor),
-            annotations={name: grown(name, x) for name, x in found.annotations.items()},
-        )
-
     def body(carry: tuple[Array, Situation, Array, Episodes]) -> tuple[Array, Situation, Array, Episodes]:
         t, now, alive, found = carry
         now, step = step_all(now, t)
-        return t + 1, now, alive & ~step.terminated, where(alive, add(found, step), found)
+        descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
+        return t + 1, now, alive & ~step.terminated, where(alive, _add(found, step, descriptor, final), found)
 
     def unfinished(carry: tuple[Array, Situation, Array, Episodes]) -> Array:
         t, _, alive, _ = carry
@@ -162,6 +146,24 @@ def run_episodes(
     found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)), annotations)
     carry = (jnp.zeros((), jnp.int32), start, jnp.ones(episodes, bool), found)
     return jax.lax.while_loop(unfinished, body, carry)[3]
+
+
+def _add(found: Episodes, step: GreedyStep, descriptor: Any, final: bool) -> Episodes:
+    """Adds a step to the statistics of episodes. The descriptor is the final one, or the mean."""
+    length = found.length + 1
+    mean = 1.0 / length.astype(jnp.float32)  # type: ignore[union-attr]  # the weight of the newest step in a mean
+    weight = jnp.ones_like(found.returns) if final else mean
+
+    def grown(name: str, x: Any) -> Any:
+        new = step.annotations[name]
+        return x + new if name == DIVERSITY else x + mean * (new - x)
+
+    return Episodes(
+        returns=found.returns + step.reward,
+        length=length,
+        descriptor=found.descriptor + weight[:, None] * (descriptor - found.descriptor),
+        annotations={name: grown(name, x) for name, x in found.annotations.items()},
+    )
 
 
 def roll(

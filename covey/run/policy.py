@@ -86,9 +86,13 @@ class PolicyProgram:
         key = self.stream(SKILLS)
         return measure(self.skill_agent, self.env, agents, hypers, key, SKILL_EPISODES, axis, devices)
 
+    def initial_hyper(self) -> Any:
+        """Returns the hyper-parameters before the first step."""
+        return initial_hyper(self.config.schedules())
+
     def shapes(self) -> tuple[Any, Any]:
         """Returns the shapes of one agent's state and its hyper-parameters. Computes nothing."""
-        hyper = initial_hyper(self.config.schedules())
+        hyper = self.initial_hyper()
 
         def init() -> tuple[Any, Any]:
             values = jax.tree.map(jnp.float32, hyper)
@@ -141,6 +145,6 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = read_best(folder)
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
-    arrays = with_hypers(arrays, BEST_HYPER, by_name(initial_hyper(program.config.schedules())))
+    arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))
     with silence_xla():
         return BestPolicy(program, *unpack_best(*program.shapes(), arrays))

@@ -10,7 +10,6 @@ from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
 from covey.evaluation.stats import mean_interval
 from covey.hyper.names import by_name
-from covey.hyper.schedule import initial_hyper
 from covey.run.console import Reporter
 from covey.run.limits import memory_errors
 from covey.run.program import Program
@@ -358,7 +357,7 @@ class Session:
             self.best = Best(**info["best"], arrays=best_arrays(arrays))
         faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
         require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
-        arrays = with_hypers(arrays, HYPER, by_name(initial_hyper(self.program.loop.trainer.schedules)))
+        arrays = with_hypers(arrays, HYPER, by_name(self.program.policy.initial_hyper()))
         found = unpack(_tree(self.program.loop.template()), arrays)
         return self.program.restore(found, self.folder.changed_since(info["step"]))
 

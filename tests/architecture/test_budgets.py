@@ -7,8 +7,9 @@ import pytest
 from tests.architecture.source import MODULES, closure, code_lines, imports, tree_of
 
 BUDGETS = {
-    "agents/sac": 900,
-    "agents/taac": 900,
+    # 900 before the metrics of values, targets and TD errors, and TAAC's options for each reward.
+    "agents/sac": 915,
+    "agents/taac": 975,
     "population/pbt": 300,
     "population/exchange": 900,
     # 300 before checkpoints were hardened: every file is verified by its digest, synced and never reached through a
