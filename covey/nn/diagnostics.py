@@ -3,6 +3,8 @@
 Rows that are not valid may hold anything, NaN included. Every function is a few reductions over a batch.
 """
 
+import math
+
 import jax.numpy as jnp
 
 from covey.nn.returns import mean_valid
@@ -81,6 +83,15 @@ def histogram(x: Array, valid: Array) -> Array:
 def count_histogram(count: Array, valid: Array) -> Array:
     """Returns the shares [COUNT_BINS] of counts [rows], 1 or more: 1, 2 to 3, 4 to 7, ..., 512 and more."""
     return shares(jnp.minimum(jnp.floor(jnp.log2(jnp.maximum(count, 1.0))), COUNT_BINS - 1.0), COUNT_BINS, valid)
+
+
+def bin_edges(name: str, bins: int) -> list[float]:
+    """Returns the edges [bins + 1] of the histogram that is logged under a name; by default equal bins of [0, 1]."""
+    if name.endswith("_repeats_histogram"):
+        return [2.0**k for k in range(bins + 1)]
+    if name.endswith("_histogram"):
+        return [math.copysign(UNIT * (2.0 ** abs(k) - 1.0), k) for k in range(-(bins // 2), bins // 2 + 1)]
+    return [i / bins for i in range(bins + 1)]
 
 
 def shares(place: Array, bins: int, valid: Array) -> Array:

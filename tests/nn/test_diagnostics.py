@@ -7,6 +7,7 @@ from covey.nn.diagnostics import (
     BINS,
     COUNT_BINS,
     UNIT,
+    bin_edges,
     count_histogram,
     histogram,
     mean_and_std,
@@ -16,8 +17,8 @@ from covey.nn.diagnostics import (
 
 VALID = np.array([1, 1, 0, 1, 1, 0, 1, 1], np.float32)
 KEPT = VALID > 0
-EDGES = UNIT * (2.0 ** np.arange(16) - 1)
-EDGES = np.concatenate([[-np.inf], -EDGES[:0:-1], EDGES, [np.inf]])
+INNER = UNIT * (2.0 ** np.arange(16) - 1)
+EDGES = np.concatenate([[-np.inf], -INNER[:0:-1], INNER, [np.inf]])
 
 
 def rows(seed: int, *shape: int) -> np.ndarray:
@@ -87,6 +88,7 @@ def test_bins_double_away_from_zero():
     assert found.shape == (BINS,) == (len(EDGES) - 1,)
     np.testing.assert_allclose(found, np.histogram(x, EDGES)[0] / 8, atol=1e-6)
     assert found[0] == found[-1] == 1 / 8, "the outermost bins hold what lies beyond"
+    np.testing.assert_allclose(bin_edges("agent/q_histogram", BINS)[1:-1], EDGES[1:-1], rtol=1e-12)
     random = np.random.default_rng(0).normal(0, 20, 1000).astype(np.float32)
     found = histogram(jnp.asarray(random), jnp.ones(1000))
     np.testing.assert_allclose(found, np.histogram(random, EDGES)[0] / 1000, atol=2e-3)
@@ -98,3 +100,5 @@ def test_bins_of_counts():
     wanted = np.zeros(COUNT_BINS)
     wanted[[0, 1, 3, 9]] = np.array([2, 2, 1, 1]) / 6
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert bin_edges("agent/collected_repeats_histogram", COUNT_BINS)[:4] == [1, 2, 4, 8]
+    assert bin_edges("agent/repeat_probabilities", 4) == [0, 0.25, 0.5, 0.75, 1]

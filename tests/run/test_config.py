@@ -109,9 +109,7 @@ def test_several_numbers_are_searched_one_by_one():
     space = {"reward_weights": "-1:1", "action_entropy": "-2:0"}
     found = searched(hyper={"reward_weights": (1, 2), "action_entropy": -1.0}, space=space)
     assert found.keys() - plain.keys() == {"reward_weights.0", "reward_weights.1", "action_entropy"}
-    with pytest.raises(
-        CoveyError, match="`space.action_entropy` can't be searched: `hyper.action_entropy` is not given"
-    ):
+    with pytest.raises(CoveyError, match=r"`space\.action_entropy` can't be searched"):
         searched(space={"action_entropy": "-2:0"})
 
 
