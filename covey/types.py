@@ -11,7 +11,7 @@ Array = jax.Array
 Key = jax.Array
 Params = Any
 Metrics = dict[str, Array]
-"""Numbers by name. A vector is a histogram: the shares of equal bins of [0, 1]."""
+"""Numbers by name. A vector is a histogram: the shares of bins, whose edges `covey.nn.diagnostics.bin_edges` names."""
 Scalar = float | Array
 """A Python float in a declaration, a traced scalar in a computation."""
 

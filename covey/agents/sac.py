@@ -12,6 +12,7 @@ from covey.agent import Decision, SamplePlan
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
+from covey.nn.diagnostics import mean_and_std
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import apply, init
 from covey.nn.normalise import Normalise, Statistics
@@ -47,6 +48,8 @@ class SACConfig:
     """Keep the temperature at the hyper-parameter `temperature` instead of learning it."""
     target_update_period: int = 1
     """Critic updates per update of the target critics."""
+    diagnostics: bool = False
+    """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
@@ -146,7 +149,8 @@ class SAC:
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
-        return Ensemble(self.config.critics, self.config.networks, self.config.optimisers.critic)
+        config = self.config
+        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
     def init(self, hyper: SACHyper, key: Key) -> SACState:
         """Returns a new state. The target critics start as copies."""
@@ -196,6 +200,7 @@ class SAC:
 
     def update(self, state: SACState, hyper: SACHyper, batch: Step, key: Key) -> tuple[SACState, Metrics]:
         """Makes `policy_delay` critic updates, and one update of the actor and the temperature."""
+        obs_mean, obs_std = mean_and_std(batch.obs.reshape(-1), jnp.repeat(batch.valid.reshape(-1), self.spec.obs_size))
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         size = self.config.batch_size
@@ -221,7 +226,7 @@ class SAC:
             critic = self.critics.update_targets(critic, tau)
         state = state._replace(critic=critic, target_age=age)
         state, actor_metrics = self.update_actor(state, hyper, part, noise[:size], key_actor)
-        return state, metrics | actor_metrics
+        return state, metrics | actor_metrics | {"obs_mean": obs_mean, "obs_std": obs_std}
 
     def update_actor(
         self, state: SACState, hyper: SACHyper, data: Transition, noise: Array, key: Key
@@ -244,11 +249,13 @@ class SAC:
             state.actor, gradient, state.actor_optimiser, hyper.actor_lr
         )
         state = state._replace(actor=actor, actor_optimiser=optimiser)
+        entropy = -mean_valid(log_prob, data.valid)
+        metrics = {"actor_loss": value, "entropy": entropy, "temperature": temperature}
         if not self.config.fixed_temperature:
             slope = mean_valid(-log_prob - hyper.target_entropy * self.spec.action_size, data.valid)
             logarithm, optimiser = self.config.optimisers.temperature.step(
                 state.temperature, slope, state.temperature_optimiser, hyper.temperature_lr
             )
             state = state._replace(temperature=logarithm, temperature_optimiser=optimiser)
-        entropy = -mean_valid(log_prob, data.valid)
-        return state, {"actor_loss": value, "entropy": entropy, "temperature": temperature}
+            metrics["temperature_loss"] = jnp.log(temperature) * slope
+        return state, metrics

@@ -47,6 +47,8 @@ class TD3Config:
     """Update the target critics after every critic update, instead of once per actor update."""
     target_update_period: int = 1
     """Actor updates per update of the target networks."""
+    diagnostics: bool = False
+    """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
@@ -152,7 +154,8 @@ class TD3:
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
-        return Ensemble(self.config.critics, self.config.networks, self.config.optimisers.critic)
+        config = self.config
+        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
         """Returns a new state. The targets start as copies of the online networks."""

@@ -64,11 +64,12 @@ def agents(arguments: list[str]) -> None:
     for agent in arguments or agents.REGISTRY:
         entry = agents.entry(agent)
         print(f"{agent}: {entry.summary}")
-        for path, value in jax.tree.flatten_with_path(entry.hyper())[0]:
+        for path, value in jax.tree.flatten_with_path(entry.hyper(), is_leaf=lambda x: x is None or x == ())[0]:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             space = entry.space[name]
             flag = f"--hyper.{name.replace('_', '-')}"
-            print(f"  {flag:<30}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
+            text = "-" if value in (None, ()) else f"{value:g}"
+            print(f"  {flag:<30}{text:<8}  search {space.low:g} to {space.high:g}, {space.scale}")
 
 
 def presets(arguments: list[str]) -> None:

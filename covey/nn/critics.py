@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from covey.errors import require, require_at_least
+from covey.nn.diagnostics import value_details, value_metrics
 from covey.nn.histogram import Histogram
 from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
@@ -102,11 +103,13 @@ class Ensemble:
         critics: Options of the ensemble.
         networks: Networks of the agent.
         optimiser: Optimiser of the critics and the shared encoder.
+        diagnostics: Report metrics of each critic, with histograms.
     """
 
     critics: Critics
     networks: Networks
     optimiser: Optimiser
+    diagnostics: bool = False
 
     @property
     def has_targets(self) -> bool:
@@ -224,7 +227,10 @@ class Ensemble:
 
         (value, (outputs, y, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.online)
         online, optimiser = self.optimiser.step(state.online, gradient, state.optimiser, learning_rate)
-        metrics = {"critic_loss": value, "q_mean": mean_valid(self._mean(outputs[0]), data.valid)}
+        values = self._mean(outputs)
+        metrics = {"critic_loss": value} | value_metrics(values[0], y, data.valid)
+        if self.diagnostics:
+            metrics |= value_details(values[..., None], y[:, None], data.valid)
         if self.critics.bins:
             outside = (y < self.critics.low) | (y > self.critics.high)
             metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)

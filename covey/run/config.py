@@ -9,7 +9,7 @@ import tyro
 
 from covey import agents
 from covey.errors import require, unknown
-from covey.hyper.names import by_name
+from covey.hyper.names import by_name, field_of
 from covey.hyper.range import Space
 from covey.hyper.space import parse_range, range_text
 from covey.population.pbt import PBT
@@ -173,16 +173,23 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         schedules = by_name(self.schedules())
         texts = flat_texts(self.space)
         found = {}
-        for name, allowed in agents.entry(self.algorithm).space.items():
-            option = f"`space.{name}`"
-            is_constant = schedules[name].kind == "constant"
-            space = parse_range(option, texts[name], allowed)
+        for field, allowed in agents.entry(self.algorithm).space.items():
+            option = f"`space.{field}`"
+            space = parse_range(option, texts[field], allowed)
+            asked = space is not None and texts[field] != range_text(allowed)
+            names = [name for name in schedules if field_of(name) == field]
             require(
-                is_constant or space is None or texts[name] == range_text(allowed),
-                f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{name}` a number.",
+                bool(names) or not asked, f"{option} can't be searched: `hyper.{field}` is not given. Give it a number."
             )
-            if space is not None and is_constant:
-                found[name] = space
+            for name in names:
+                is_constant = schedules[name].kind == "constant"
+                require(
+                    is_constant or not asked,
+                    f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{field}` a "
+                    "number.",
+                )
+                if space is not None and is_constant:
+                    found[name] = space
         return found
 
     def schedules(self) -> Any:
@@ -190,11 +197,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         entry = agents.entry(self.algorithm)
         schedules = schedules_of(entry.hyper(), self.hyper, self.steps)
         for name, schedule in by_name(schedules).items():
-            allowed = entry.space[name]
+            field = field_of(name)
+            allowed = entry.space[field]
             for value in (schedule.start, schedule.end):
                 require(
                     allowed.least <= value <= allowed.most,
-                    f"`hyper.{name}` must lie between {allowed.least:g} and {allowed.most:g}, not {value:g}. "
+                    f"`hyper.{field}` must lie between {allowed.least:g} and {allowed.most:g}, not {value:g}. "
                     f"(Searched from {allowed.low:g} to {allowed.high:g}.)",
                 )
         return schedules

@@ -12,11 +12,12 @@ from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
 from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure, stream_key
+from covey.hyper.names import by_name
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best
 from covey.storage.folder import RunFolder
-from covey.storage.layout import not_finite, unpack_best
+from covey.storage.layout import BEST_HYPER, not_finite, unpack_best, with_hypers
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -65,7 +66,8 @@ class PolicyProgram:
         with silence_xla():
             if self.host_evaluator:
                 return self.host_evaluator(agents, hypers, key, episodes)
-            return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, axis, devices))
+            mapping = (axis, devices, self.skill_agent)
+            return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, *mapping))
 
     def measure(self, agents: Any, hypers: Any, axis: Axis = "map", devices: int = 1) -> dict[str, np.ndarray]:
         """Measures the skills of every member, [P] each; empty for an agent without skills."""
@@ -84,9 +86,13 @@ class PolicyProgram:
         key = self.stream(SKILLS)
         return measure(self.skill_agent, self.env, agents, hypers, key, SKILL_EPISODES, axis, devices)
 
+    def initial_hyper(self) -> Any:
+        """Returns the hyper-parameters before the first step."""
+        return initial_hyper(self.config.schedules())
+
     def shapes(self) -> tuple[Any, Any]:
         """Returns the shapes of one agent's state and its hyper-parameters. Computes nothing."""
-        hyper = initial_hyper(self.config.schedules())
+        hyper = self.initial_hyper()
 
         def init() -> tuple[Any, Any]:
             values = jax.tree.map(jnp.float32, hyper)
@@ -139,5 +145,6 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = read_best(folder)
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
+    arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))
     with silence_xla():
         return BestPolicy(program, *unpack_best(*program.shapes(), arrays))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from covey.backend import silence_xla
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
-from covey.hyper.schedule import initial_hyper
+from covey.hyper.schedule import reconfigured
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
@@ -118,12 +118,8 @@ class Program:
         trainer = self.loop.trainer
         members = tree["members"]
         replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
-
-        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
-
-        hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
+        fields = {name.removeprefix("hyper.") for name in changed if name.startswith("hyper.")}
+        hyper = reconfigured(members.hyper, trainer.schedules, fields)
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 
     def hypers(self, population: Population) -> Any:

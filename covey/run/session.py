@@ -17,7 +17,7 @@ from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import RunFolder, disk_errors
-from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
+from covey.storage.layout import AGENT, HYPER, REPLAY, best_arrays, not_finite, pack, pack_best, unpack, with_hypers
 from covey.storage.metrics import RunFiles, finite
 from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
@@ -357,6 +357,7 @@ class Session:
             self.best = Best(**info["best"], arrays=best_arrays(arrays))
         faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
         require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
+        arrays = with_hypers(arrays, HYPER, by_name(self.program.policy.initial_hyper()))
         found = unpack(_tree(self.program.loop.template()), arrays)
         return self.program.restore(found, self.folder.changed_since(info["step"]))
 

@@ -22,9 +22,11 @@ from covey.errors import require
 
 MEMBERS = "members/"
 AGENT = "members/agent/"
+HYPER = "members/hyper/"
 REPLAY = "replay/data"
 WRITTEN = "replay/written"
 BEST = "best/"
+BEST_HYPER = "best/hyper/"
 """Names, or the beginnings of names, of arrays in a checkpoint."""
 Arrays = dict[str, np.ndarray]
 
@@ -95,6 +97,22 @@ def unpack_best(agent: Any, hyper: Any, arrays: Arrays) -> tuple[Any, Any]:
 def best_arrays(arrays: Arrays) -> Arrays:
     """Returns the arrays that belong to the best policy."""
     return {name: x for name, x in arrays.items() if name.startswith(BEST)}
+
+
+def with_hypers(arrays: Arrays, prefix: str, values: Mapping[str, float]) -> Arrays:
+    """Returns the arrays of a checkpoint with the hyper-parameters of a program, which may have been changed since.
+
+    Args:
+        arrays: The arrays of a checkpoint.
+        prefix: The beginning of the names of its hyper-parameters, such as `best/hyper/`.
+        values: The hyper-parameters by name. Those that the checkpoint lacks take this value; others are dropped.
+    """
+    shape = next((x.shape for name, x in arrays.items() if name.startswith(prefix)), None)
+    if shape is None:
+        return arrays
+    wanted = {f"{prefix}{name.replace('.', '/')}": np.full(shape, x, np.float32) for name, x in values.items()}
+    rest = {name: x for name, x in arrays.items() if not name.startswith(prefix)}
+    return rest | {name: arrays.get(name, x) for name, x in wanted.items()}
 
 
 def is_per_member(name: str) -> bool:

@@ -14,7 +14,7 @@ import optax
 from covey.agent import Decision, SamplePlan
 from covey.agents.sac import SAC_SPACE, SACConfig, SACHyper, SACState
 from covey.agents.skills.contract import Paths
-from covey.agents.skills.prior import Moves, Skills, coverage, moves, steps_of
+from covey.agents.skills.prior import Moves, Skills, coverage, greedy_moves, moves, steps_of
 from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC, require_one_skill_per_return
 from covey.hyper.range import Range
 from covey.nn.mixture import MixtureNetwork
@@ -204,6 +204,13 @@ class DIAYN:
     def memory_for(self, skill: Array) -> SkillMemory:
         """Returns the memory at the first step of an episode with a given skill [K]."""
         return self.skill_sac.memory_for(skill)
+
+    def skill_reward(
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, next_obs: Array, key: Key
+    ) -> Array:
+        """Returns the intrinsic reward of steps [rows]: their information."""
+        data = greedy_moves(self.skill_sac.view, memory.skill, obs, next_obs)
+        return self.information(state, state.discriminator, data)
 
     def measure(self, state: DIAYNState, hyper: DIAYNHyper, paths: Paths, key: Key) -> Metrics:
         """Measures the information between skills and descriptors, the discriminator's accuracy, and the coverage."""
