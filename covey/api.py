@@ -44,6 +44,8 @@ class RunOptions(ResumeOptions, total=False):
     warmup: float
     updates_per_step: float
     replay: str | Path
+    init_from: str | Path
+    warmup_actions: Literal["auto", "random", "policy"]
     population_axis: Literal["auto", "map", "vmap"]
     precision: Literal["float32", "bfloat16"]
     overlap: bool

@@ -95,6 +95,8 @@ def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
     program = build(config, group)
     if config.replay:
         program.loaded_rows(open_replay(Path(config.replay)))
+    if config.init_from:
+        program.transfer()
     return program
 
 

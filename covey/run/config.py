@@ -27,6 +27,7 @@ from covey.run.limits import LARGEST, check_numbers
 from covey.storage.config import CHANGES, DIGEST, read_config
 from covey.storage.folder import RunFolder
 from covey.storage.replay_file import open_replay
+from covey.storage.transfer import Source
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
@@ -71,6 +72,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Steps that the replay of each member holds; 0 means all steps of the run and of --replay, at most a million."""
     replay: str = ""
     """A file saved by `covey replay`: the run starts with its data, and --warmup may be 0."""
+    init_from: str = ""
+    """Start from the best policy of another run: RUN for the whole agent, or RUN:actor, RUN:critic or RUN:encoder.
+    Arrays that do not fit are listed, and start as in any run."""
+    warmup_actions: Literal["auto", "random", "policy"] = "auto"
+    """Actions of the warm-up: random (uniform), or those of the policy with its exploration. auto is policy if
+    --init-from loads an actor, and random otherwise."""
     evaluations: int = 20
     """Evaluations in the run, evenly spaced, besides the one before training."""
     episodes: int = 20
@@ -135,6 +142,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             "population_axis": ("auto", "map", "vmap"),
             "precision": ("float32", "bfloat16"),
             "engine": ("local", "ray"),
+            "warmup_actions": ("auto", "random", "policy"),
         }
         for name, known in choices.items():
             value = getattr(self, name)
@@ -147,6 +155,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         replay = str(Path(self.replay).absolute()) if self.replay else ""
         loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
+        source = Source.parse(self.init_from) if self.init_from else None
+        acts = "policy" if source and source.has_policy else "random"
+        actions = acts if self.warmup_actions == "auto" else self.warmup_actions
         # Written out, so that a longer run has generations as often, and schedules as long.
         pbt = self.pbt and dataclasses.replace(
             self.pbt, interval=self.pbt.interval or -(-self.steps // max(1, self.evaluations))
@@ -155,6 +166,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self,
             capacity=capacity,
             replay=replay,
+            init_from=str(source) if source else "",
+            warmup_actions=actions,
             hyper=with_lengths(self.hyper, self.steps),
             pbt=pbt,
             islands=self.islands or (ISLANDS if self.engine == "ray" else 1),

@@ -72,6 +72,10 @@ class DeviceLoop:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
 
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents (see `Loop.start_from`)."""
+        return self.place(population._replace(members=population.members._replace(agent=agents)))
+
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """Trains for a number of blocks (see `Loop.advance`)."""
         run = partial(self._advance, warmup=warmup)

@@ -87,6 +87,13 @@ class HostLoop:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
 
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents (see `Loop.start_from`), and those that act in the next block."""
+        members = population.members
+        actor = jax.tree.map(jnp.copy, agents) if self.overlap else ()
+        world = members.world._replace(env=members.world.env._replace(actor=actor))
+        return self.place(population._replace(members=members._replace(agent=agents, world=world)))
+
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
         return self._store.put(population, member, agent, data)

@@ -86,7 +86,7 @@ class HostPrograms:
 
         def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key) -> Decision:
             hyper = self.trainer.hyper_at(hyper, iteration)
-            return self.trainer.decide(agent, hyper, memory, first, obs, keys[row[1]], "random" if warmup else "sample")
+            return self.trainer.decide(agent, hyper, memory, first, obs, keys[row[1]], self.trainer.mode(warmup))
 
         return jax.vmap(one)(actor, hypers, memory, first, obs, keys)
 

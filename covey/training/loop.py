@@ -75,6 +75,10 @@ class Loop(Protocol):
         """Fills the replay of new members with data [P, rows, N, width]; the agents observe each record once."""
         ...
 
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents [P] of a new population."""
+        ...
+
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """Trains for a number of blocks.
 

@@ -69,6 +69,7 @@ class Trainer:
         iterations: Iterations per block.
         metrics: Names of the agent's metrics.
         shared: Members learn from the replay of all members.
+        warmup_mode: How the warm-up acts.
 
     Example:
         >>> trainer = covey.make_trainer(agent, env, covey.SACHyper(), envs=4)
@@ -86,6 +87,7 @@ class Trainer:
     iterations: int
     metrics: tuple[str, ...]
     shared: bool = False
+    warmup_mode: Mode = "random"
 
     @property
     def block_rows(self) -> int:
@@ -107,6 +109,15 @@ class Trainer:
     def quantities(self) -> tuple[str, ...]:
         """Names of the quantities in the tally: two of the incoming data, then the agent's metrics."""
         return ("observation", "reward", *self.metrics)
+
+    @property
+    def initial_hyper(self) -> Any:
+        """The hyper-parameters before the first step, as Python floats."""
+        return initial_hyper(self.schedules)
+
+    def mode(self, warmup: bool) -> Mode:
+        """Returns how the policy acts in collection."""
+        return self.warmup_mode if warmup else "sample"
 
     def init(self, hyper: Any, key: Key) -> Member:
         """Creates a member."""
@@ -150,7 +161,7 @@ class Trainer:
             replay: The replay of all members, or of this one alone.
             number: The number of the block, from which its random numbers follow.
             slot: The member's slot in the replay.
-            warmup: Act at random and learn nothing. Static.
+            warmup: Learn nothing, and act as `warmup_mode` says. Static.
 
         Returns:
             The member and the replay.
@@ -158,7 +169,7 @@ class Trainer:
         key_starts, key_draws = self.block_keys(member.key, number)
         starts = self._starts(key_starts)
         first = number * self.iterations
-        mode = "random" if warmup else "sample"
+        mode = self.mode(warmup)
 
         def iterate(carry: tuple[Member, ReplayState], x: tuple[Draws, Array]) -> tuple[Any, None]:
             member, replay = carry
@@ -318,6 +329,7 @@ def make_trainer(
     updates_per_step: float = 1.0,
     capacity: int = 1_000_000,
     shared: bool = False,
+    warmup_mode: Mode = "random",
 ) -> Trainer:
     """Creates the training of one member.
 
@@ -331,6 +343,7 @@ def make_trainer(
         updates_per_step: Gradient updates per environment step.
         capacity: Environment steps that the replay of a member holds.
         shared: Members learn from the replay of all members.
+        warmup_mode: How the warm-up acts: "random", uniformly; or "sample", with the policy.
 
     Returns:
         The trainer, for a `DeviceLoop` or, with a host environment, a `HostLoop`.
@@ -373,7 +386,7 @@ def make_trainer(
         f"before the current one, which writes {iterations * unroll * envs} steps. Raise it to at least "
         f"{least * envs}.",
     )
-    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
+    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared, warmup_mode)
 
 
 @lru_cache(maxsize=64)
