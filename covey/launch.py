@@ -1,7 +1,6 @@
 """How a run is started or resumed, on this machine or on islands, and what is made at its end."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
 from covey.run.stopping import resume_command
-from covey.storage.atomic import replace_text
+from covey.storage.finished import is_finished, write_final
 from covey.storage.folder import RunFolder, disk_errors, new_folder
 from covey.storage.replay_file import open_replay
 from covey.storage.store import Store
@@ -57,6 +56,8 @@ def start_run(
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     _compare(config, group, out)
     config = config.resolved()
+    if out and os.path.lexists(RunFolder(out).config) and (done := _finished(RunFolder(out), config, reporter, group)):
+        return done
     with connected(config, cluster, reporter) as connection:
         program = _prepare(config, group)
         folder = _create(config, out, group)
@@ -77,6 +78,8 @@ def resume_run(
     whole = folder.whole
     require(whole is None, f"{path} is an island of a run. Resume the whole run: covey resume {whole and whole.path}")
     _compare(config or old, group, path)
+    if done := _finished(folder, config.resolved() if config else old, reporter, group):
+        return done
     with connected(old, cluster, reporter) as connection, folder.lock(group.index):
         (config or old).check()
         use_cache()
@@ -85,6 +88,21 @@ def resume_run(
             program = _changed_program(folder, config, group)
         _warn_of_short_replay(old, program.config, reporter)
         return _train(program, folder, reporter, connection=connection)
+
+
+def _finished(
+    folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter, group: ProcessGroup
+) -> Run | None:
+    """Returns the run in a folder if it is finished and `config` changes nothing; compiles and evaluates nothing."""
+    old = read_run_config(folder)
+    with _one_at_a_time(group), folder.lock(group.index):
+        if differences(old, config) or not is_finished(folder, old.steps, old.islands, reporter.say):
+            return None
+    reporter.say(
+        f"{folder.path} is finished: it has made its {old.steps:,} steps. Train longer with: "
+        f"{resume_command(folder.path)} --steps {2 * old.steps}"
+    )
+    return Run(folder, old)
 
 
 def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
@@ -256,7 +274,7 @@ def _train_islands(run: Run, reporter: Reporter, connection: Connection) -> None
 def finish(run: Run, best_step: int, reporter: Reporter) -> None:
     """Evaluates the best policy on new start states, and draws the figures of a finished run."""
     result = run.evaluate(run.config.episodes)
-    replace_text(run.folder.episodes.parent / "final.json", json.dumps(result.as_json(), indent=2) + "\n")
+    write_final(run.folder, run.config.steps, result.as_json())
     reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {_path_or_reason(run.plot)}")
     try:
