@@ -32,7 +32,7 @@ if "jax" not in sys.modules:
 
 if TYPE_CHECKING:
     from covey import agents, envs
-    from covey.agent import Agent, Decision, Policy, SamplePlan
+    from covey.agent import Agent, Critic, Decision, Policy, SamplePlan
     from covey.agents import Entry
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from covey.types import EnvSpec, Step
 
 _NAMES = {
-    "agent": "Agent Decision Policy SamplePlan",
+    "agent": "Agent Critic Decision Policy SamplePlan",
     "agents": "Entry",
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
