@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from covey.run.config import RunConfig
     from covey.run.run import Run
     from covey.storage.metrics import register_sink
+    from covey.training.collect import Rollout, collect, new_world
     from covey.training.device import DeviceLoop
     from covey.training.host import HostLoop
     from covey.training.loop import Loop
@@ -101,6 +102,7 @@ _NAMES = {
     "run.config": "RunConfig",
     "run.run": "Run",
     "storage.metrics": "register_sink",
+    "training.collect": "Rollout collect new_world",
     "training.device": "DeviceLoop",
     "training.host": "HostLoop",
     "training.loop": "Loop",

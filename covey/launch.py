@@ -90,9 +90,7 @@ def resume_run(
         return _train(program, folder, reporter, connection=connection)
 
 
-def _finished(
-    folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter, group: ProcessGroup
-) -> Run | None:
+def _finished(folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter, group: ProcessGroup) -> Run | None:
     """Returns the run in a folder if it is finished and `config` changes nothing; compiles and evaluates nothing."""
     old = read_run_config(folder)
     with _one_at_a_time(group), folder.lock(group.index):

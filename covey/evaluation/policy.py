@@ -166,7 +166,14 @@ def chosen_skill(agent: SkillAgent[Any, Any, Any] | None, skill: Any) -> tuple[f
 
 
 def q_values(
-    agent: Any, policy: Policy[Any, Any, Any], spec: EnvSpec, state: Any, hyper: Any, obs: Any, action: Any, target: bool
+    agent: Any,
+    policy: Policy[Any, Any, Any],
+    spec: EnvSpec,
+    state: Any,
+    hyper: Any,
+    obs: Any,
+    action: Any,
+    target: bool,
 ) -> np.ndarray:
     """Returns the values of actions by every critic, [critics, ...] (see `Run.q_values`).
 
@@ -192,7 +199,9 @@ def q_values(
         rows = np.broadcast_shapes(obs.shape[:-1], action.shape[:-1])
     except ValueError:
         raise CoveyError(f"`obs` {obs.shape} and `action` {action.shape} do not belong together.") from None
-    obs, action = (np.broadcast_to(x, (*rows, x.shape[-1])).reshape(-1, x.shape[-1]) for x in (obs, spec.from_box(action)))
+    obs, action = (
+        np.broadcast_to(x, (*rows, x.shape[-1])).reshape(-1, x.shape[-1]) for x in (obs, spec.from_box(action))
+    )
     found = np.asarray(_q_values(agent, policy, target, state, hyper, obs, action))
     return found.reshape(-1, *rows)
 

@@ -104,7 +104,9 @@ class PolicyProgram:
 
         return jax.eval_shape(init)
 
-    def function(self, state: Any, hyper: Any, seed: int = 0, explore: bool = False, skill: Any = None) -> TrainedPolicy:
+    def function(
+        self, state: Any, hyper: Any, seed: int = 0, explore: bool = False, skill: Any = None
+    ) -> TrainedPolicy:
         """Returns a policy as a function from observation to action."""
         with silence_xla():
             return TrainedPolicy(self._with_skill(skill), self.spec, state, hyper, seed, explore)
@@ -113,7 +115,7 @@ class PolicyProgram:
         """Returns the values of actions by every critic, [critics, ...]."""
         require(
             self.skill_agent is None or skill is not None,
-            f"The value of an action depends on the skill of {self.config.algorithm}: give `skill`, its index or numbers.",
+            f"With {self.config.algorithm} the value of an action depends on the skill: give `skill`.",
         )
         with silence_xla():
             return q_values(self.agent, self._with_skill(skill), self.spec, state, hyper, obs, action, target)

@@ -60,6 +60,11 @@ class PopulationStore:
         """Removes records that are not finite from the replay of the chosen members [P]."""
         return over_devices(self._repair, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
 
+    @partial(jax.jit, static_argnames="self", donate_argnames="replay")
+    def close(self, replay: ReplayState) -> ReplayState:
+        """Closes the episode of the newest record of all members, which rows that are not stored will follow."""
+        return self.trainer.replay.close(replay, jnp.ones(len(replay.data), bool))
+
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _load(self, population: Population, data: Array) -> Population:
         members = over_members(self.trainer.observe_loaded, self.axis)(population.members, data)

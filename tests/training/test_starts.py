@@ -48,6 +48,6 @@ def test_episodes_begin_at_drawn_states_and_chunks_do_not_matter():
     # Of the short episodes in a block of 100 rows, the starts are the few that were drawn, in turn.
     rows = np.asarray(one.replay.data)[0, : int(one.replay.written), 0]
     starts = rows[rows[:, 1] == 0.0, 0]
-    count = trainer._episodes_per_block
+    count = -(-trainer.block_rows // trainer.env.spec.steps_per_start)
     assert count == 3 and len(np.unique(starts)) > count
     assert len(starts) > 3 * len(np.unique(starts))
