@@ -30,6 +30,7 @@ class ResumeOptions(TypedDict, total=False):
     episodes: int
     checkpoint_minutes: float
     workers: int
+    device: str
     devices: int
     hyper: Any
 

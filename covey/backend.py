@@ -17,6 +17,10 @@ from typing import Any
 
 import jax
 
+from covey.errors import CoveyError, require
+
+PLATFORMS = ("cpu", "gpu", "tpu", "cuda", "rocm")
+
 
 def use_headless_rendering() -> None:
     """Lets MuJoCo render without a display, unless the user has set MUJOCO_GL.
@@ -64,6 +68,62 @@ def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> 
         jax.config.update("jax_num_cpu_devices", wanted)
 
 
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Computes on a device of the user's choice instead of jax's default.
+
+    Args:
+        name: A platform (`cpu`, `gpu`, `tpu`, `cuda`, `rocm`), which stands for all its devices, or one device of it
+            (`cuda:0`). Empty for jax's default.
+    """
+    if not name:
+        yield
+        return
+    platform_name, colon, number = name.partition(":")
+    require(
+        platform_name in PLATFORMS and (number.isdigit() or not colon),
+        f"`device` must be one of {', '.join(PLATFORMS)}, or one device of it, such as cuda:0, not {name!r}.",
+    )
+    if platform_name == "cpu" and not jax.config.jax_platforms:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_platforms", "cpu")  # has an effect before jax is in use: accelerators stay free
+    if not colon:
+        with jax.default_device(platform_name):
+            yield
+        return
+    request_acting_device()
+    found = _of_platform(platform_name)
+    require(int(number) < len(found), f"There is no `device` {name}. jax sees {_seen()}.")
+    with jax.default_device(found[int(number)]):
+        yield
+
+
+def devices() -> list[Any]:
+    """Returns the devices of this process that may be used: those of `on_device`, or all of jax's default platform."""
+    chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen is None:
+        return jax.local_devices()
+    return _of_platform(chosen) if isinstance(chosen, str) else [chosen]
+
+
+def _of_platform(name: str) -> list[Any]:
+    try:
+        return jax.local_devices(backend=name)
+    except RuntimeError:
+        raise CoveyError(
+            f"There is no `device` {name}. jax sees {_seen()}. Is jax installed for it (as in pip install "
+            "'jax[cuda12]'), and does the variable JAX_PLATFORMS allow it?"
+        ) from None
+
+
+def _seen() -> str:
+    """Lists the devices of all platforms."""
+    found = {}
+    for name in PLATFORMS:
+        with suppress(RuntimeError):
+            found |= {device: f"{name}:{i}" for i, device in enumerate(jax.local_devices(backend=name))}
+    return ", ".join(found.values())
+
+
 def count_cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -79,7 +139,7 @@ def request_acting_device() -> None:
 
 def acting_device() -> Any:
     """Returns a CPU device other than the learner's, or the learner's if there is no other."""
-    learner = jax.local_devices()[0]
+    learner = devices()[0]
     return next((device for device in jax.local_devices(backend="cpu") if device != learner), learner)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from covey.backend import use_cache, use_cpu_devices
+from covey.backend import on_device, use_cache, use_cpu_devices
 from covey.errors import CoveyError, require
 from covey.evaluation import GIF_FRAMES
 from covey.islands.merge import reached
@@ -31,7 +31,17 @@ from covey.storage.store import Store
 
 LOCAL = Cluster()
 MOST_PATH = 4096
-RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
+RESUMABLE = (
+    "steps",
+    "capacity",
+    "evaluations",
+    "episodes",
+    "checkpoint_minutes",
+    "workers",
+    "hyper",
+    "device",
+    "devices",
+)
 """Options that may change when a run is resumed."""
 
 
@@ -56,9 +66,11 @@ def start_run(
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     _compare(config, group, out)
     config = config.resolved()
+    config.check()
+    _use_devices(config, group)
     if out and os.path.lexists(RunFolder(out).config) and (done := _finished(RunFolder(out), config, reporter, group)):
         return done
-    with connected(config, cluster, reporter) as connection:
+    with connected(config, cluster, reporter) as connection, on_device(config.device):
         program = _prepare(config, group)
         folder = _create(config, out, group)
         with folder.lock(group.index):
@@ -78,12 +90,13 @@ def resume_run(
     whole = folder.whole
     require(whole is None, f"{path} is an island of a run. Resume the whole run: covey resume {whole and whole.path}")
     _compare(config or old, group, path)
-    if done := _finished(folder, config.resolved() if config else old, reporter, group):
+    new = config or old
+    new.check()
+    _use_devices(new, group)
+    if done := _finished(folder, new.resolved(), reporter, group):
         return done
-    with connected(old, cluster, reporter) as connection, folder.lock(group.index):
-        (config or old).check()
+    with connected(old, cluster, reporter) as connection, folder.lock(group.index), on_device(new.device):
         use_cache()
-        _use_devices(config or old, group)
         with _one_at_a_time(group):
             program = _changed_program(folder, config, group)
         _warn_of_short_replay(old, program.config, reporter)
@@ -105,9 +118,7 @@ def _finished(folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter
 
 def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
     """Builds the program of a new run, and checks that the data it starts with fit."""
-    config.check()
     use_cache()
-    _use_devices(config, group)
     program = build(config, group)
     if config.replay:
         program.loaded_rows(open_replay(Path(config.replay)))

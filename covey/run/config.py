@@ -94,9 +94,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Host environments: worker processes that step them; 0 steps them in the training process."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer if they would take more than 3 % of the time."""
+    device: str = ""
+    """Where to compute: cpu, gpu, tpu, cuda or rocm, or one device of it, such as cuda:0; empty for jax's default."""
     devices: int = 0
-    """Devices per process that share its members: accelerators, or cores of a CPU; 0 uses as many as divide the
-    members evenly."""
+    """Devices per process that share its members: those of --device, which for a CPU are its cores; 0 uses as many as
+    divide the members evenly."""
     engine: Literal["local", "ray"] = "local"
     """local: this process, or those of a job that you start. ray, for `covey evolve`: Ray starts islands of members."""
     pbt: tyro.conf.Suppress[PBT | None] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from covey.backend import silence_xla
+from covey import backend
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
 from covey.hyper.space import Space, draw_hypers
@@ -87,7 +87,7 @@ class Program:
 
     def init(self, folder: "RunFolder", say: Callable[[str], None]) -> Population:
         """Creates the members: member i from the seed + i, with what `init_from` and `replay` give them."""
-        with silence_xla():
+        with backend.silence_xla():
             hypers = draw_hypers(self.space, self.config.seed, self.members)
             population = self.loop.init(hypers, self.config.seed + self.members.start)
         if self.config.init_from:
@@ -104,7 +104,7 @@ class Program:
         )
         if file.environment != self.config.env:
             say(f"Note: these data are from {file.environment}, and this run trains on {self.config.env}.")
-        with silence_xla():
+        with backend.silence_xla():
             return self.loop.load(population, jnp.asarray(data))
 
     def transfer(self) -> Transfer:
@@ -301,7 +301,7 @@ def _listed(numbers: list[int]) -> str:
 
 def _devices(config: RunConfig[Any, Any], members: int) -> int:
     """Returns the number of devices that share this process's members."""
-    available = len(jax.local_devices())
+    available = len(backend.devices())
     shared = bool(config.pbt) and config.pbt.replay == "share"
     if config.devices == 0:
         return 1 if shared else max(n for n in range(1, min(available, members) + 1) if members % n == 0)

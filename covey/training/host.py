@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.backend import acting_device, request_acting_device
+from covey import backend
 from covey.envs.base import HostBatch, HostEnv
 from covey.errors import require
 from covey.training.collect import Rollout, Rows, as_steps
@@ -56,7 +56,7 @@ class HostLoop:
     def __init__(
         self, trainer: Trainer, members: int = 1, axis: Axis | None = None, overlap: bool = True, workers: int = 0
     ) -> None:
-        request_acting_device()
+        backend.request_acting_device()
         self.trainer = trainer
         self.members = members
         self.axis: Axis = check_axis(trainer, members, axis)
@@ -211,7 +211,7 @@ class HostLoop:
         return self._batch
 
     def _report_shared_device(self) -> None:
-        if self.overlap and acting_device() == jax.local_devices()[0]:
+        if self.overlap and backend.acting_device() == backend.devices()[0]:
             self._messages.append(
                 "Acting and learning share a device and wait for each other, because jax was started with one device. "
                 "Start the run in a new process, or set jax_num_cpu_devices to 2 before jax is used."
