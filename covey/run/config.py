@@ -149,6 +149,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         for name, known in choices.items():
             value = getattr(self, name)
             require(value in known, f"`{name}` must be one of {', '.join(known)}, not {value!r}.")
+        require(
+            ":" not in self.device or self.devices <= 1,
+            f"`device` {self.device} is one device, not {self.devices}. Give the platform alone, such as "
+            f"{self.device.partition(':')[0]}, or leave `devices` out.",
+        )
         require(self.engine == "ray" or self.islands <= 1, f"`islands` {self.islands} needs `engine` ray.")
         require(self.engine != "ray" or self.pbt is not None, "`engine` ray is for `covey evolve`.")
 
