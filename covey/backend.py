@@ -17,9 +17,8 @@ from typing import Any
 
 import jax
 
-from covey.errors import CoveyError, require
-
-PLATFORMS = ("cpu", "gpu", "tpu", "cuda", "rocm")
+from covey.devices import PLATFORMS, devices, of_platform, seen
+from covey.errors import require
 
 
 def use_headless_rendering() -> None:
@@ -91,37 +90,10 @@ def on_device(name: str) -> Iterator[None]:
             yield
         return
     request_acting_device()
-    found = _of_platform(platform_name)
-    require(int(number) < len(found), f"There is no `device` {name}. jax sees {_seen()}.")
+    found = of_platform(platform_name)
+    require(int(number) < len(found), f"There is no `device` {name}. jax sees {seen()}.")
     with jax.default_device(found[int(number)]):
         yield
-
-
-def devices() -> list[Any]:
-    """Returns the devices of this process that may be used: those of `on_device`, or all of jax's default platform."""
-    chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if chosen is None:
-        return jax.local_devices()
-    return _of_platform(chosen) if isinstance(chosen, str) else [chosen]
-
-
-def _of_platform(name: str) -> list[Any]:
-    try:
-        return jax.local_devices(backend=name)
-    except RuntimeError:
-        raise CoveyError(
-            f"There is no `device` {name}. jax sees {_seen()}. Is jax installed for it (as in pip install "
-            "'jax[cuda12]'), and does the variable JAX_PLATFORMS allow it?"
-        ) from None
-
-
-def _seen() -> str:
-    """Lists the devices of all platforms."""
-    found = {}
-    for name in PLATFORMS:
-        with suppress(RuntimeError):
-            found |= {device: f"{name}:{i}" for i, device in enumerate(jax.local_devices(backend=name))}
-    return ", ".join(found.values())
 
 
 def count_cores() -> int:

@@ -167,7 +167,7 @@ def read_transfer(source: Source, template: Any) -> Transfer:
     about = {"algorithm": config["algorithm"], "env": config.get("env"), "step": step, "digest": _digest(given)}
     transfer = Transfer(source, about, config.get("agent", {}), *found)
     require(
-        any(x.ndim and not WHOLE_GROUPS.match(name) for name, x in transfer.loaded.items()),
+        any(_is_matrix(x) and not WHOLE_GROUPS.match(name) for name, x in transfer.loaded.items()),
         f"`init_from` {source}: no weights of {config['algorithm']} on {config.get('env')} fit this run: "
         + "; ".join(line.strip() for line in transfer.lines()[2:5]),
     )
@@ -213,6 +213,11 @@ def _reason(name: str, array: np.ndarray | None, leaf: Any, part: str) -> str:
     if array.shape != leaf.shape:
         return f"shape {list(array.shape)} there, {list(leaf.shape)} here"
     return "" if array.dtype == leaf.dtype else f"{array.dtype} there, {leaf.dtype} here"
+
+
+def _is_matrix(array: np.ndarray) -> bool:
+    """Returns whether an array can be the weights of a layer. A bias may fit any network of the same outputs."""
+    return array.ndim >= 2 and min(array.shape[-2:]) > 1
 
 
 def _not_in(part: str) -> str:

@@ -48,7 +48,7 @@ class Rollout(NamedTuple):
 
 
 class RowEnd(NamedTuple):
-    """What a row leaves besides its records: the states of the environments after it, and its finished episodes.
+    """The end of a row, besides its records: the states of the environments after it, and its finished episodes.
 
     Args:
         env: States [N] after the step, before a new episode replaces them.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey import backend
+from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.replay import ReplayState
 from covey.training.collect import Rollout, collect
@@ -52,7 +52,7 @@ class DeviceLoop:
 
     def __init__(self, trainer: Trainer, members: int = 1, axis: Axis | None = None, devices: int = 1) -> None:
         axis = check_axis(trainer, members, axis)
-        available = len(backend.devices()) if devices != 1 else 1
+        available = len(local_devices()) if devices != 1 else 1
         require(1 <= devices <= available, f"`devices` must lie between 1 and {available}, not {devices}.")
         require(members % devices == 0, f"{members} members can't be divided among `devices` {devices}.")
         self.__dict__.update(trainer=trainer, members=members, axis=axis, devices=devices)  # frozen: once, here

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from covey.training.collect import Rollout
 from covey.training.member import Population
-from covey.training.sharding import Axis
 from covey.types import Array, Key, Mode
 
 if TYPE_CHECKING:
+    from covey.training.collect import Rollout
+    from covey.training.sharding import Axis
     from covey.training.trainer import Trainer
 
 
@@ -37,7 +37,7 @@ class Loop(Protocol):
         ...
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> "Axis":
         """How members are mapped: `map` (one after the other) or `vmap` (in lock-step)."""
         ...
 
@@ -97,7 +97,7 @@ class Loop(Protocol):
 
     def collect(
         self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
-    ) -> tuple[Population, Rollout]:
+    ) -> "tuple[Population, Rollout]":
         """Steps the environments of all members with their current policies, and learns nothing.
 
         The replay does not store these rows. Its newest record closes an episode, so that training may continue.

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey import backend
+from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.hyper.schedule import initial_hyper
 from covey.replay import ReplayState
@@ -162,7 +162,7 @@ def choose_axis(trainer: Trainer, members: int) -> Axis:
     """
     if members == 1 or trainer.shared:
         return "map"
-    if backend.devices()[0].platform != "cpu":
+    if local_devices()[0].platform != "cpu":
         return "vmap"
     state = jax.eval_shape(trainer.agent.init, initial_hyper(trainer.schedules), jax.random.key(0))
     # The smaller side of the largest matrix: the width of the hidden layers, whatever the ends of the networks are.

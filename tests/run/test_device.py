@@ -6,8 +6,9 @@ import jax
 import pytest
 
 import covey
-from covey.backend import acting_device, devices, on_device
+from covey.backend import acting_device, on_device
 from covey.cli import main
+from covey.devices import devices
 from tests.runs import FLAGS, assert_same_run, tiny
 
 
