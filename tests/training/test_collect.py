@@ -1,5 +1,6 @@
 """`collect` is training's own step: the same records, in compiled and host environments."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -107,3 +108,15 @@ def test_on_a_host_loop(overlap: bool):
     going = steps.valid[:, -1] > 0
     np.testing.assert_array_equal(np.asarray(again.steps.obs)[:, 0][going], steps.next_obs[:, -1][going])
     loop.close()
+
+
+def test_a_warm_up_may_act_with_the_policy():
+    """An untrained TD3 acts near 0 with little noise, and uniform actions do not."""
+    trainer = small_trainer("td3", Counter(), envs=2)
+    deviations = []
+    for mode in ("sample", "random"):
+        loop = DeviceLoop(dataclasses.replace(trainer, warmup_mode=mode), members=1, axis="map")
+        found = population(loop)
+        rows = np.asarray(found.replay.data)[0, : int(found.replay.written)]
+        deviations.append(rows[..., trainer.replay.columns["action"]].std())
+    assert deviations[0] < 0.3 < 0.5 < deviations[1] < 0.65, deviations
