@@ -25,7 +25,7 @@ def test_a_device_is_a_platform_or_one_of_its_devices():
 
 
 def test_a_run_on_another_device_is_the_same_run(tmp_path: Path):
-    one, two = (tiny(tmp_path / name, device=name) for name in ("cpu:0", "cpu:1"))
+    one, two = tiny(tmp_path / "default"), tiny(tmp_path / "chosen", device="cpu:1")
     assert_same_run(one.path, two.path)
     assert two.config.device == "cpu:1" and "cpu" in (two.path / "environment.txt").read_text()
 

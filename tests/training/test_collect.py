@@ -119,4 +119,4 @@ def test_a_warm_up_may_act_with_the_policy():
         found = population(loop)
         rows = np.asarray(found.replay.data)[0, : int(found.replay.written)]
         deviations.append(rows[..., trainer.replay.columns["action"]].std())
-    assert deviations[0] < 0.3 < 0.5 < deviations[1] < 0.65, deviations
+    assert deviations[0] < 0.3 and 0.5 < deviations[1] < 0.65, deviations
