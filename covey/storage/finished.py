@@ -11,6 +11,7 @@ from covey.storage.config import DIGEST
 from covey.storage.documents import digest, read_document
 from covey.storage.folder import RunFolder
 from covey.storage.history import read_history
+from covey.storage.layout import not_finite
 from covey.storage.store import Store
 
 STEPS = "steps"
@@ -65,4 +66,5 @@ def _has_checkpoints(folder: RunFolder, steps: int, report: Callable[[str], None
     if last < steps or not bests.steps():
         return False
     shards = [Store(folder.shard(i), "step") for i in range(states.info(last).get("processes", 1))]
-    return all(shard.is_intact(last, report) for shard in shards) and bests.is_intact(bests.steps()[-1], report)
+    best, _ = bests.read(bests.steps()[-1])
+    return all(shard.is_intact(last, report) for shard in shards) and not not_finite(best)

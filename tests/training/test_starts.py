@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from covey.training.collect import draw_starts
 from covey.training.device import DeviceLoop
 from covey.types import EnvSpec
 from tests.tasks import Counter, assert_same, population, small_trainer
@@ -23,7 +24,8 @@ class ExpensiveStart(Counter):
 
 
 def drawn(trainer):
-    starts, _ = jax.eval_shape(trainer._starts, jax.random.key(0))
+    env, rows, envs = trainer.env, trainer.block_rows, trainer.envs
+    starts, _ = jax.eval_shape(lambda key: draw_starts(env, key, rows, envs), jax.random.key(0))
     return starts.episode.size
 
 
