@@ -32,7 +32,7 @@ if "jax" not in sys.modules:
 
 if TYPE_CHECKING:
     from covey import agents, envs
-    from covey.agent import Agent, Decision, Policy, SamplePlan
+    from covey.agent import Agent, Critic, Decision, Policy, SamplePlan
     from covey.agents import Entry
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from covey.run.config import RunConfig
     from covey.run.run import Run
     from covey.storage.metrics import register_sink
+    from covey.training.collect import Rollout, collect, new_world
     from covey.training.device import DeviceLoop
     from covey.training.host import HostLoop
     from covey.training.loop import Loop
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from covey.types import EnvSpec, Step
 
 _NAMES = {
-    "agent": "Agent Decision Policy SamplePlan",
+    "agent": "Agent Critic Decision Policy SamplePlan",
     "agents": "Entry",
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
@@ -105,6 +106,7 @@ _NAMES = {
     "run.config": "RunConfig",
     "run.run": "Run",
     "storage.metrics": "register_sink",
+    "training.collect": "Rollout collect new_world",
     "training.device": "DeviceLoop",
     "training.host": "HostLoop",
     "training.loop": "Loop",

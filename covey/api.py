@@ -30,6 +30,7 @@ class ResumeOptions(TypedDict, total=False):
     episodes: int
     checkpoint_minutes: float
     workers: int
+    device: str
     devices: int
     hyper: Any
 
@@ -44,6 +45,8 @@ class RunOptions(ResumeOptions, total=False):
     warmup: float
     updates_per_step: float
     replay: str | Path
+    init_from: str | Path
+    warmup_actions: Literal["auto", "random", "policy"]
     population_axis: Literal["auto", "map", "vmap"]
     precision: Literal["float32", "bfloat16"]
     overlap: bool

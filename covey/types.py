@@ -109,6 +109,23 @@ class EnvSpec:
         high = np.asarray(self.action_high, dtype)
         return (low + (action + 1.0) / 2.0 * (high - low)).clip(low, high).astype(dtype)
 
+    def from_box(self, action: Any) -> np.ndarray:
+        """Rescales an action from the environment's box to [-1, 1].
+
+        Args:
+            action: A NumPy array [..., action_size].
+
+        Returns:
+            The rescaled action, clipped to [-1, 1].
+
+        Example:
+            >>> covey.envs.make("pendulum").spec.from_box(np.array([1.0]))
+            array([0.5], dtype=float32)
+        """
+        low = np.asarray(self.action_low, np.float32)
+        high = np.asarray(self.action_high, np.float32)
+        return (2.0 * (action - low) / (high - low) - 1.0).clip(-1.0, 1.0).astype(np.float32)
+
 
 class Step(NamedTuple):
     """Transitions as an agent receives them: [T, N, ...] fresh from the environment, [B, T, ...] from replay.

@@ -186,6 +186,13 @@ class SAC:
         noise = jax.random.normal(key, policy.mean.shape)
         return Decision(policy.sample(noise)[0] if mode == "sample" else policy.mode(), memory, {})
 
+    def q_values(
+        self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
+        obs = self.config.normalise.obs(state.statistics, obs)
+        return self.critics.q_values(state.critic, obs, action, target)
+
     def observe(self, state: SACState, hyper: SACHyper, rollout: Step, key: Key) -> SACState:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))

@@ -345,6 +345,23 @@ class TAAC:
             extras["repeats"] = repeats.astype(jnp.float32)
         return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
 
+    def q_values(
+        self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns the value by every critic, [critics], of a new trajectory that starts with the action.
+
+        Several rewards are summed by their weights.
+        """
+        require(
+            self.config.inverse or self.order == 0,
+            "Without `inverse` a trajectory does not start with a given action, so the action has no value.",
+            self.config,
+        )
+        critic = state.target_critic if target else state.critic
+        features = self._features(critic, self.config.normalise.obs(state.statistics, obs))
+        values = self.values(critic, features, self.trajectories.start(action, memory.trajectory))
+        return self._weighted(hyper, values)
+
     def observe(self, state: TAACState, hyper: TAACHyper, rollout: Step, key: Key) -> TAACState:
         """Updates the running statistics with fresh data [T, N]."""
         state = state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))

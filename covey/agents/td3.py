@@ -192,6 +192,13 @@ class TD3:
             action = jnp.clip(action + noise, -1.0, 1.0)
         return Decision(action, memory, {})
 
+    def q_values(
+        self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
+        obs = self.config.normalise.obs(state.statistics, obs)
+        return self.critics.q_values(state.critic, obs, action, target)
+
     def observe(self, state: TD3State, hyper: TD3Hyper, rollout: Step, key: Key) -> TD3State:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))

@@ -25,7 +25,7 @@ train`. For several processes, start each with the same options and --coordinato
 wait for each other, on this machine or, with --ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
 Resumes a run from its newest checkpoint. These options may change: --steps, --capacity (which can only grow),
---evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is recorded in
+--evaluations, --episodes, --checkpoint-minutes, --workers, --device, --devices and --hyper.*; a change is recorded in
 changes.jsonl. The defaults shown are this run's values. --ray-address names the Ray cluster for a run with --engine
 ray."""
 

@@ -1,7 +1,6 @@
 """Hyper-parameters that follow a schedule over environment steps."""
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -9,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from covey.errors import CoveyError, require, unknown
-from covey.hyper.names import by_name, field_of, with_values
 from covey.types import Array
 
 Kind = Literal["constant", "linear", "exponential", "cosine"]
@@ -90,13 +88,6 @@ def as_schedules(hyper: Any) -> Any:
 def hyper_at(hyper: Any, schedules: Any, step: Array) -> Any:
     """Returns the hyper-parameters at a step: scheduled ones follow their schedule, the others are the member's own."""
     return jax.tree.map(lambda plan, value: value if plan.kind == "constant" else plan(step), schedules, hyper)
-
-
-def reconfigured(hyper: Any, schedules: Any, changed: Collection[str]) -> Any:
-    """Returns stored hyper-parameters, with those whose fields were `changed` at their configured values."""
-    stored = by_name(hyper)
-    new = {name: jnp.full_like(stored[name], x) for name, x in by_name(initial_hyper(schedules)).items()}
-    return with_values(hyper, {name: x for name, x in new.items() if field_of(name) in changed})
 
 
 def initial_hyper(schedules: Any) -> Any:

@@ -150,6 +150,14 @@ class Ensemble:
         """Returns Q_j(s, a) of every critic, [number, ...]. The key is for dropout."""
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
+    def q_values(self, state: CriticState, obs: Array, action: Array, target: bool) -> Array:
+        """Returns Q_j(s, a) of every online or target critic, [number, ...], without dropout."""
+        require(not target or self.has_targets, "Critics with batch normalisation have no target networks.")
+        params = state.target if target else state.online
+        assert isinstance(params, CriticParams)
+        features = self.features(params, obs)
+        return self._mean(apply_ensemble(self.module, params.ensemble, state.statistics, None, features, action))
+
     def actor_objective(
         self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False
     ) -> Array:

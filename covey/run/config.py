@@ -27,6 +27,7 @@ from covey.run.limits import LARGEST, check_numbers
 from covey.storage.config import CHANGES, DIGEST, read_config
 from covey.storage.folder import RunFolder
 from covey.storage.replay_file import open_replay
+from covey.storage.transfer import Source
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
@@ -71,6 +72,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Steps that the replay of each member holds; 0 means all steps of the run and of --replay, at most a million."""
     replay: str = ""
     """A file saved by `covey replay`: the run starts with its data, and --warmup may be 0."""
+    init_from: str = ""
+    """Start from the best policy of another run: RUN for the whole agent, or RUN:actor, RUN:critic or RUN:encoder.
+    Arrays that do not fit are listed, and start as in any run."""
+    warmup_actions: Literal["auto", "random", "policy"] = "auto"
+    """Actions of the warm-up: random (uniform), or those of the policy with its exploration. auto is policy if
+    --init-from loads an actor, and random otherwise."""
     evaluations: int = 20
     """Evaluations in the run, evenly spaced, besides the one before training."""
     episodes: int = 20
@@ -87,9 +94,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Host environments: worker processes that step them; 0 steps them in the training process."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer if they would take more than 3 % of the time."""
+    device: str = ""
+    """Where to compute: cpu, gpu, tpu, cuda or rocm, or one device of it, such as cuda:0; empty for jax's default."""
     devices: int = 0
-    """Devices per process that share its members: accelerators, or cores of a CPU; 0 uses as many as divide the
-    members evenly."""
+    """Devices per process that share its members: those of --device, which for a CPU are its cores; 0 uses as many as
+    divide the members evenly."""
     engine: Literal["local", "ray"] = "local"
     """local: this process, or those of a job that you start. ray, for `covey evolve`: Ray starts islands of members."""
     pbt: tyro.conf.Suppress[PBT | None] = None
@@ -135,10 +144,16 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             "population_axis": ("auto", "map", "vmap"),
             "precision": ("float32", "bfloat16"),
             "engine": ("local", "ray"),
+            "warmup_actions": ("auto", "random", "policy"),
         }
         for name, known in choices.items():
             value = getattr(self, name)
             require(value in known, f"`{name}` must be one of {', '.join(known)}, not {value!r}.")
+        require(
+            ":" not in self.device or self.devices <= 1,
+            f"`device` {self.device} is one device, not {self.devices}. Give the platform alone, such as "
+            f"{self.device.partition(':')[0]}, or leave `devices` out.",
+        )
         require(self.engine == "ray" or self.islands <= 1, f"`islands` {self.islands} needs `engine` ray.")
         require(self.engine != "ray" or self.pbt is not None, "`engine` ray is for `covey evolve`.")
 
@@ -147,6 +162,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         replay = str(Path(self.replay).absolute()) if self.replay else ""
         loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
+        source = Source.parse(self.init_from) if self.init_from else None
+        acts = "policy" if source and source.has_policy else "random"
+        actions = acts if self.warmup_actions == "auto" else self.warmup_actions
         # Written out, so that a longer run has generations as often, and schedules as long.
         pbt = self.pbt and dataclasses.replace(
             self.pbt, interval=self.pbt.interval or -(-self.steps // max(1, self.evaluations))
@@ -155,6 +173,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self,
             capacity=capacity,
             replay=replay,
+            init_from=str(source) if source else "",
+            warmup_actions=actions,
             hyper=with_lengths(self.hyper, self.steps),
             pbt=pbt,
             islands=self.islands or (ISLANDS if self.engine == "ray" else 1),

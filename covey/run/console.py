@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from covey.devices import devices as local_devices
 from covey.plots.style import short_number
 from covey.run.config_text import differences
 from covey.run.presets import flat
@@ -137,7 +137,7 @@ def _who(program: Program) -> str:
     config = program.config
     loop = program.loop
     group = program.group
-    platform = jax.local_devices()[0].platform
+    platform = local_devices()[0].platform
     last = config.seed + config.members - 1
     devices = platform if loop.devices == 1 else f"{loop.devices} {platform} devices"
     where = devices if group.count == 1 else f"{devices} of each of {group.count} processes"

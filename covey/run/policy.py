@@ -11,7 +11,17 @@ from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
-from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure, stream_key
+from covey.evaluation import (
+    Episodes,
+    FixedSkill,
+    HostEvaluator,
+    TrainedPolicy,
+    chosen_skill,
+    evaluate_members,
+    measure,
+    q_values,
+    stream_key,
+)
 from covey.hyper.names import by_name
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
@@ -100,10 +110,28 @@ class PolicyProgram:
 
         return jax.eval_shape(init)
 
-    def function(self, state: Any, hyper: Any, seed: int = 0) -> TrainedPolicy:
+    def function(
+        self, state: Any, hyper: Any, seed: int = 0, explore: bool = False, skill: Any = None
+    ) -> TrainedPolicy:
         """Returns a policy as a function from observation to action."""
         with silence_xla():
-            return TrainedPolicy(self.agent, self.spec, state, hyper, seed)
+            return TrainedPolicy(self._with_skill(skill), self.spec, state, hyper, seed, explore)
+
+    def q_values(self, state: Any, hyper: Any, obs: Any, action: Any, skill: Any, target: bool) -> np.ndarray:
+        """Returns the values of actions by every critic, [critics, ...]."""
+        require(
+            self.skill_agent is None or skill is not None,
+            f"With {self.config.algorithm} the value of an action depends on the skill: give `skill`.",
+        )
+        with silence_xla():
+            return q_values(self.agent, self._with_skill(skill), self.spec, state, hyper, obs, action, target)
+
+    def _with_skill(self, skill: Any) -> Any:
+        """Returns the agent or, if a skill is given, a policy that begins every episode with it."""
+        if skill is None:
+            return self.agent
+        chosen = chosen_skill(self.skill_agent, skill)
+        return FixedSkill(self.agent, self.skill_agent, chosen)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Closes evaluation environments."""

@@ -92,13 +92,13 @@ class Session:
         """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
         if found is None:
-            self.population, info = self.program.init(self.reporter.say), {}
+            self.population, info = self.program.init(self.folder, self.reporter.say), {}
         else:
             arrays, info = found
             require_fields(info, "step", "wall", "best", "files")
             self.population = self._restored(arrays, info)
             self.wall_before = info["wall"]
-            self.reporter.say(f"Resuming from step {info['step']:,}.")
+            self.reporter.say(f"Resuming from step {info['step']:,}. {self._held()}")
         self.block = self.saved_block = int(self.population.block)
         self.states.remove_after(self.step)
         writes = self.group.index == 0
@@ -315,6 +315,11 @@ class Session:
 
     def _rows(self) -> int:
         return int(self.population.replay.written)
+
+    def _held(self) -> str:
+        replay = self.program.loop.trainer.replay
+        held = min(self._rows(), replay.rows) * replay.streams
+        return f"The replay holds {held:,} of {replay.rows * replay.streams:,} steps."
 
     def _save(self) -> None:
         """Takes a snapshot, and writes it in the background."""

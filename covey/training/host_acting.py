@@ -10,9 +10,10 @@ from covey.agent import Decision
 from covey.backend import acting_device
 from covey.envs.base import HostBatch
 from covey.replay import Record
+from covey.training.collect import Rows
 from covey.training.host_programs import HostPrograms, HostWorld
 from covey.training.member import Population, World
-from covey.training.trainer import Rows
+from covey.types import Mode
 
 
 class Acting:
@@ -49,22 +50,23 @@ class Acting:
         self.number = number
         self.drawn = self.programs.step_keys(self.keys, np.int32(number))
 
-    def decide(self, row: int, warmup: bool) -> Decision:
+    def decide(self, row: int, mode: Mode) -> Decision:
         """Returns decisions [P, N] for a row of the block."""
         place = np.array([self.number, row], np.int32)
         return self.programs.act(
-            self.actor, self.hypers, self.memory, self.first, self.obs, self.drawn, place, warmup=warmup
+            self.actor, self.hypers, self.memory, self.first, self.obs, self.drawn, place, mode=mode
         )
 
-    def collect(self, batch: HostBatch, start: int, group: int, warmup: bool) -> tuple[Rows, np.ndarray]:
+    def collect(self, batch: HostBatch, start: int, group: int, mode: Mode) -> tuple[Rows, np.ndarray]:
         """Collects some iterations. Returns rows [P, group, unroll, N, ...] and the totals of finished episodes."""
         unroll = self.trainer.unroll
-        found = []
-        finished = np.zeros((self.obs.shape[0], 3), np.float32)
-        for row in range(start * unroll, (start + group) * unroll):
-            decision = self.decide(row, warmup)
-            found.append(self._row(batch, decision, finished))
+        found, finished = self.rows(batch, range(start * unroll, (start + group) * unroll), mode)
         return self.stacked(found, group), finished
+
+    def rows(self, batch: HostBatch, numbers: range, mode: Mode) -> tuple[list[Rows], np.ndarray]:
+        """Collects rows [P, N, ...], and the totals of finished episodes. `drawn` has the random numbers of each."""
+        finished = np.zeros((self.obs.shape[0], 3), np.float32)
+        return [self._row(batch, self.decide(row, mode), finished) for row in numbers], finished
 
     def _row(self, batch: HostBatch, decision: Decision, finished: np.ndarray) -> Rows:
         """Steps every environment. Where a worker did not answer, the record closes the episode instead."""

@@ -18,9 +18,10 @@ from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
 from covey.storage.layout import restore, snapshot
+from covey.training.collect import Rows
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
-from covey.training.trainer import Rows, Trainer
+from covey.training.trainer import Trainer
 from covey.types import Array, EnvSpec, Key
 from tests.host_tasks import Drift
 from tests.runs import TINY, assert_same_run

@@ -216,6 +216,13 @@ class DADS:
             log_prob = self._log_prob(state, obs, decision.extras["skill"], decision.action)[None]
         return decision._replace(extras=decision.extras | {"log_prob": log_prob})
 
+    def q_values(
+        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns SAC's values of an action with the current skill, [critics]."""
+        with_skill = self.skill_sac.with_skill(obs, memory.skill)
+        return self.skill_sac.sac.q_values(state.sac, hyper.sac, (), with_skill, action, target)
+
     def observe(self, state: DADSState, hyper: DADSHyper, rollout: Step, key: Key) -> DADSState:
         """Updates the running statistics with fresh data [T, N]."""
         key_reward, key_sac = jax.random.split(key)

@@ -167,6 +167,13 @@ class DIAYN:
         """Decides at one observation with the current skill."""
         return self.skill_sac.act(state.sac, hyper.sac, memory, obs, key, mode)
 
+    def q_values(
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns SAC's values of an action with the current skill, [critics]."""
+        with_skill = self.skill_sac.with_skill(obs, memory.skill)
+        return self.skill_sac.sac.q_values(state.sac, hyper.sac, (), with_skill, action, target)
+
     def observe(self, state: DIAYNState, hyper: DIAYNHyper, rollout: Step, key: Key) -> DIAYNState:
         """Updates the running statistics with fresh data [T, N]."""
         data = moves(self.skill_sac.view, rollout)
