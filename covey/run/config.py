@@ -1,6 +1,7 @@
 """The configuration of a run: one typed dataclass, which is the command line and the file `config.json` alike."""
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -11,6 +12,7 @@ from covey import agents
 from covey.errors import require, unknown
 from covey.hyper.names import by_name, field_of
 from covey.hyper.range import Space
+from covey.hyper.schedule import reconfigured
 from covey.hyper.space import parse_range, range_text
 from covey.population.pbt import PBT
 from covey.run.config_text import (
@@ -211,6 +213,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
                 if space is not None and is_constant:
                     found[name] = space
         return found
+
+    def reconfigured(self, hyper: Any, changed: Collection[str]) -> Any:
+        """Returns the members' hyper-parameters, with those among the options `changed` at their configured values."""
+        fields = {name.removeprefix("hyper.") for name in changed if name.startswith("hyper.")}
+        return reconfigured(hyper, self.schedules(), fields)
 
     def schedules(self) -> Any:
         """Returns the schedules of the hyper-parameters, with the fields of the agent's Hyper."""

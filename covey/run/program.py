@@ -21,7 +21,7 @@ from covey.storage.replay_file import ReplayFile, open_replay
 from covey.storage.transfer import Source, Transfer, read_transfer
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
-from covey.training.member import Population, reconfigured
+from covey.training.member import Population
 from covey.training.store import choose_axis
 from covey.training.trainer import Replay, Trainer, make_trainer
 
@@ -140,8 +140,7 @@ class Program:
         trainer = self.loop.trainer
         members = tree["members"]
         replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
-        fields = {name.removeprefix("hyper.") for name in changed if name.startswith("hyper.")}
-        hyper = reconfigured(members.hyper, trainer.schedules, fields)
+        hyper = self.config.reconfigured(members.hyper, changed)
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 
     def hypers(self, population: Population) -> Any:

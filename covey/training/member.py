@@ -1,13 +1,10 @@
 """The data of a member and of a population."""
 
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from covey.hyper.names import by_name, field_of, with_values
-from covey.hyper.schedule import initial_hyper
 from covey.replay import ReplayState
 from covey.types import Array, Key
 
@@ -113,10 +110,3 @@ def where(condition: Array, yes: Any, no: Any) -> Any:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
     return jax.tree.map(pick, yes, no)
-
-
-def reconfigured(hyper: Any, schedules: Any, changed: Collection[str]) -> Any:
-    """Returns stored hyper-parameters, with those whose fields were `changed` at their configured values."""
-    stored = by_name(hyper)
-    new = {name: jnp.full_like(stored[name], x) for name, x in by_name(initial_hyper(schedules)).items()}
-    return with_values(hyper, {name: x for name, x in new.items() if field_of(name) in changed})

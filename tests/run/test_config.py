@@ -16,11 +16,11 @@ from covey.agents.taac import TAACHyper
 from covey.errors import CoveyError
 from covey.hyper.names import by_name
 from covey.hyper.range import Range
+from covey.hyper.schedule import reconfigured
 from covey.nn.optim import Optimiser, Optimisers
 from covey.nn.parts import Networks, Torso
 from covey.run.config import default_config, load_config
 from covey.run.config_text import from_json, hyper_text, to_json
-from covey.training.member import reconfigured
 
 
 @dataclass(frozen=True)
