@@ -61,19 +61,19 @@ def import_plugins(modules: Iterable[str]) -> None:
             raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
 
 
-def import_allowed(module: str, env: str) -> ModuleType:
-    """Imports the module in an environment's name.
+def import_allowed(module: str, what: str) -> ModuleType:
+    """Imports the module in the name of an environment or a wrapper.
 
     Args:
         module: The dotted name of the module.
-        env: The environment's full name, for the error message.
+        what: The environment or the wrapper, for the error message: `The environment gymnasium:MODULE:NAME`.
 
     Returns:
         The module. Raises a CoveyError if the user has not named it.
     """
     require(
         module in _ALLOWED,
-        f"The environment {env} is in the Python module {module!r}, and covey imports no module because a run folder "
+        f"{what} is in the Python module {module!r}, and covey imports no module because a run folder "
         f"or a --config file names it. If you trust it, add --plugin {module} to the command, or in Python "
         f"covey.load(path, plugins=[{module!r}]).",
     )

@@ -157,7 +157,8 @@ def _descriptor(found: Probe, spec: EnvSpec) -> Finding:
                 "descriptor",
                 f"{name} went from {low:.3g} to {high:.3g}, outside of its limits {own.low[i]:g} to {own.high[i]:g}.",
             )
-    return Finding("descriptor", remark=f"{', '.join(own.names)}, {own.reduce} of an episode")
+    reduce = getattr(own.reduce, "__name__", own.reduce)
+    return Finding("descriptor", remark=f"{', '.join(own.names)}, {reduce} of an episode")
 
 
 def _frame(env: Env, found: Probe) -> Finding:
