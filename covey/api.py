@@ -164,8 +164,12 @@ def _named(env: Any) -> str:
 
 
 def _pass_again(config: RunConfig[Any, Any], env: Any, eval_env: Any) -> None:
-    """Keeps the environments that a run was trained with as objects, under the names in its configuration."""
+    """Keeps the environments that a run was trained with as objects, under the names in its configuration.
+
+    Those that other runs have passed under these names are forgotten: they may be others.
+    """
     for option, name, given in (("env", config.env, env), ("eval_env", config.eval_env, eval_env)):
+        envs.release(name)
         if given is not None:
             require(
                 envs.is_object(name),

@@ -19,7 +19,7 @@ from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
-from covey.envs.objects import hold, is_object, make_object
+from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, module_of_wrapper, wrapper_text
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
@@ -46,6 +46,7 @@ __all__ = [
     "names",
     "register",
     "register_adapter",
+    "release",
 ]
 
 
@@ -162,11 +163,15 @@ def make_from_config(name: str, options: EnvOptions = PLAIN) -> Any:
 
 
 def _unknown_env(name: str) -> CoveyError:
-    """Returns the error for a name that is not registered; it looks for it in the other libraries too."""
-    others = {f"{prefix}:{each}": each.lower() for prefix, known in ADAPTERS.items() for each in known.known_names()}
-    near = difflib.get_close_matches(name.lower(), set(others.values()), n=1, cutoff=0.85)
-    found = [full for full, each in others.items() if each in near]
-    if found and not difflib.get_close_matches(name, ENVS, n=1, cutoff=0.85):
+    """Returns the error for a name that is not registered. Unless one is near, the other libraries are searched too."""
+    found = []
+    if not difflib.get_close_matches(name, ENVS, n=1, cutoff=0.8):
+        others = {
+            f"{prefix}:{each}": each.lower() for prefix, known in ADAPTERS.items() for each in known.known_names()
+        }
+        near = difflib.get_close_matches(name.lower(), set(others.values()), n=1, cutoff=0.8)
+        found = [full for full, each in others.items() if each in near]
+    if found:
         return CoveyError(
             f"There is no environment called {name!r}. Did you mean {' or '.join(map(repr, found))}? The names of "
             "other libraries have a prefix."

@@ -37,6 +37,11 @@ def hold(env: Any, name: str = "") -> str:
     return name
 
 
+def release(name: str) -> None:
+    """Forgets an environment that was passed before."""
+    _HELD.pop(name, None)
+
+
 def is_object(name: str) -> bool:
     """Whether a name is that of an environment which was passed as an object."""
     return name.startswith(f"{PREFIX}:")

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from covey.envs.base import HostEnv
 from covey.envs.wrappers import TimeLimit
-from covey.errors import CoveyError, require, unknown
+from covey.errors import CoveyError, require
 from covey.plugins import import_allowed
 
 GYMNASIUM_WRAPPERS = "gymnasium.wrappers"
@@ -137,8 +137,7 @@ def check_names(kwargs: Iterable[str], known: tuple[str, ...] | None, name: str)
         require(bool(known), f"`env_kwargs.{each}`: the environment {name} takes no arguments.")
         hint = " Its time limit is `episode_length`." if each == "max_episode_steps" else ""
         raise CoveyError(
-            f"`env_kwargs.{each}`: {unknown(f'argument of the environment {name}', each, known)} "
-            f"It takes: {', '.join(known)}.{hint}"
+            f"`env_kwargs.{each}`: the environment {name} takes no such argument. It takes: {', '.join(known)}.{hint}"
         )
 
 

@@ -1,5 +1,6 @@
 """A batch of Gymnasium environments that are stepped one after the other in this process."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -92,7 +93,8 @@ class LocalBatch:
 
     def frame(self, index: int) -> np.ndarray:
         try:
-            picture = self.envs[index].render()
+            with warnings.catch_warnings(action="ignore"):
+                picture = self.envs[index].render()
         except Exception as error:
             text = str(error).partition("\n")[0]
             raise CoveyError(f"{self.name} can't be drawn: {type(error).__name__}: {text}") from error

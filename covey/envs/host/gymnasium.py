@@ -7,7 +7,7 @@ are rescaled to the action space.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -53,6 +53,7 @@ class GymnasiumEnv:
         state_size: Bytes of a saved state; 0 if states can't be saved.
         unsaved: The reason why they can't be saved, or "".
         factory: Makes one environment; takes the keywords of `gymnasium.make`.
+        images: Shapes of the images among its observations, for `covey check-env`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class GymnasiumEnv:
     state_size: int
     unsaved: str
     factory: Callable[..., Any] = field(compare=False)
+    images: tuple[tuple[int, ...], ...] = ()
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         make = partial(_drawing, self.factory, self.name) if draws else self.factory
@@ -130,13 +132,14 @@ def probed(
         with Guard(name).calling("reset"):
             answers.reset(env, 0)
         size, unsaved = _state_size(env)
+        images = tuple(_images(env.observation_space))
         if rewards:  # a key that is not there is an error now, not after the start of the run
             box = env.action_space
             with Guard(name).calling("step"):
                 answers.step(env.step(((box.low + box.high) / 2).astype(box.dtype)))
     finally:
         env.close()
-    return GymnasiumEnv(name, spec, size, unsaved, factory)
+    return GymnasiumEnv(name, spec, size, unsaved, factory, images)
 
 
 def _is_usable(gymnasium: Any, name: str) -> bool:
@@ -298,6 +301,15 @@ def _spec(env: Any, name: str) -> EnvSpec:
         frames_per_second=float(env.metadata.get("render_fps") or 30.0),
         **box,
     )
+
+
+def _images(space: Any) -> Iterator[tuple[int, ...]]:
+    """Yields the shapes of the images in an observation space."""
+    parts = getattr(space, "spaces", ())
+    for part in parts.values() if isinstance(parts, Mapping) else parts:
+        yield from _images(part)
+    if space.dtype == np.uint8 and len(space.shape or ()) >= 2:
+        yield space.shape
 
 
 def _state_size(env: Any) -> tuple[int, str]:
