@@ -61,7 +61,7 @@ class Adapter(NamedTuple):
     """A registered adapter: it makes the environments of one prefix."""
 
     source: str | Callable[..., Env | HostEnv]
-    """A module with the functions `make(name)` or `make(name, kwargs)` and, optionally, `names()`; or `make` itself."""
+    """A module with the functions `make(name)` or `make(name, kwargs=None)` and perhaps `names()`; or `make` itself."""
     summary: str
     extra: str
 
@@ -220,7 +220,8 @@ def register_adapter(
         prefix: A new prefix without a colon.
         source: The name of a module, which is imported when the prefix is first used. It has a function `make(name)`
             that returns an `Env` or a `HostEnv`, and may have `names()`, which lists what `make` accepts. Or the
-            function `make` itself. `make(name, kwargs)` also gets the environment's keyword arguments (`env_kwargs`).
+            function `make` itself. `make(name, kwargs=None)` also gets the
+            environment's keyword arguments (`env_kwargs`).
         summary: One line for `covey envs`.
         extra: The extra of covey that installs the library, if there is one.
 

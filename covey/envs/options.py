@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from covey.envs.base import HostEnv
 from covey.envs.wrappers import TimeLimit
 from covey.errors import CoveyError, require
-from covey.plugins import import_allowed
+from covey.plugins import allow, import_allowed
 
 GYMNASIUM_WRAPPERS = "gymnasium.wrappers"
 """The module of wrappers that a run folder may name."""
@@ -67,7 +67,10 @@ def adjusted(env: Any, options: EnvOptions, name: str) -> Any:
         f"`reward_parts` are keys of `info`, and {name} is compiled: name the parts in its spec.rewards.",
     )
     for text, wrapper in zip(options.wrappers, wrappers, strict=True):
-        env = wrapper(env)
+        try:
+            env = wrapper(env)
+        except Exception as error:  # the wrapper is the user's, or one for Gymnasium's environments
+            raise CoveyError(f"`wrappers`: {text} can't wrap {name}: {type(error).__name__}: {error}") from error
         require(hasattr(env, "spec"), f"`wrappers`: {text} returned {env!r}, which is no environment.")
     return TimeLimit(env, options.episode_length) if options.episode_length else env
 
@@ -94,9 +97,8 @@ def _wrapper(text: str, env: str) -> Callable[[Any], Any]:
     module, colon, name = text.rpartition(":")
     require(bool(colon and module and name), f"`wrappers` must be MODULE:NAME, not {text!r}.")
     if module == GYMNASIUM_WRAPPERS:
-        import gymnasium.wrappers as loaded
-    else:
-        loaded = import_allowed(module, f"The wrapper {text} of the environment {env}")
+        allow(module)
+    loaded = import_allowed(module, f"The wrapper {text} of the environment {env}")
     found = getattr(loaded, name, None)
     require(callable(found), f"`wrappers`: the module {module!r} has no function or class called {name!r}.")
     return found  # type: ignore[return-value]

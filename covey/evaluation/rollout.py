@@ -147,7 +147,7 @@ def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any
 
 def _reduced(found: Episodes, reduce: Callable[[Array, Array], Array]) -> Episodes:
     """Returns episodes with one descriptor each, from those of all states [episodes, T, size]."""
-    valid = jnp.arange(found.descriptor.shape[1]) < jnp.asarray(found.length)[:, None]
+    valid = jnp.arange(found.descriptor.shape[1])[None] < jnp.asarray(found.length)[:, None]
     return found._replace(descriptor=jax.vmap(reduce)(jnp.asarray(found.descriptor), valid.astype(jnp.float32)))
 
 

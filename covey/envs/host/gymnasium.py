@@ -180,6 +180,11 @@ def _factory(name: str, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         raise unknown("Gymnasium environment", rest, gymnasium.registry)
     registered = gymnasium.registry[rest]
     if kwargs:
+        require(
+            not str(registered.entry_point).startswith("shimmy."),
+            f"`env_kwargs`: {rest} makes environments of another library from a name, which could import any module. "
+            "Write a function that makes it, and name that: gymnasium:MODULE:FUNCTION.",
+        )
         check_names(kwargs, _registered_parameters(registered.entry_point), f"gymnasium:{name}")
     return partial(gymnasium.make, registered, disable_env_checker=True, **as_arguments(kwargs))
 
