@@ -178,7 +178,7 @@ def test_wrong_wrappers(wrapper: Any, message: str, env: str):
 
 
 def test_a_wrapper_for_other_environments_is_an_error():
-    with pytest.raises(CoveyError, match=r"gymnasium.wrappers:FlattenObservation can't wrap pendulum: AssertionError"):
+    with pytest.raises(CoveyError, match=r"gymnasium.wrappers:FlattenObservation can't wrap pendulum: AttributeError"):
         envs.make("pendulum", wrappers=["gymnasium.wrappers:FlattenObservation"])
 
 

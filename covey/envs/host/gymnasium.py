@@ -39,6 +39,8 @@ WELL_KNOWN = (
     *("Pendulum-v1", "MountainCarContinuous-v0", "BipedalWalker-v3", "LunarLanderContinuous-v3", "CarRacing-v3"),
 )
 """IDs that are suggested even if Gymnasium is not installed."""
+OLD_GYM = ("GymV21Environment", "GymV26Environment")
+"""Prefixes of IDs that make environments of the old gym from their argument `env_id`, which may be MODULE:ID."""
 EXTRAS = {"mujoco": "mujoco", "Box2D": "box2d"}
 """Packages that environments need -> the extra of covey that installs them."""
 
@@ -181,7 +183,7 @@ def _factory(name: str, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
     registered = gymnasium.registry[rest]
     if kwargs:
         require(
-            not str(registered.entry_point).startswith("shimmy."),
+            not rest.startswith(OLD_GYM),
             f"`env_kwargs`: {rest} makes environments of another library from a name, which could import any module. "
             "Write a function that makes it, and name that: gymnasium:MODULE:FUNCTION.",
         )
