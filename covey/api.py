@@ -7,12 +7,12 @@ from typing import Any, Literal, TypedDict, Unpack
 from covey import agents, envs
 from covey.agents import Entry
 from covey.backend import use_cache
-from covey.envs.options import module_of_wrapper, wrapper_text
+from covey.envs.options import wrapper_text
 from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
 from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
-from covey.plugins import allow, import_plugins, module_of
+from covey.plugins import allow, import_plugins, module_of, module_of_wrapper
 from covey.population.pbt import PBT
 from covey.run.config import RunConfig, default_config, read_run_config
 from covey.run.config_text import to_json

@@ -17,7 +17,7 @@ def import_plugins(arguments: list[str]) -> list[str]:
     named, arguments = take_all(arguments, "--plugin")
     envs = arguments[1:2] if arguments[:1] == ["check-env"] else []
     envs += take_all(arguments, "--env")[0] + take_all(arguments, "--eval-env")[0]
-    wrappers = [text.rpartition(":")[0] for text in values_of(arguments, "--wrappers")]
+    wrappers = map(plugins.module_of_wrapper, values_of(arguments, "--wrappers"))
     typed = [module for module in (*map(plugins.module_of, envs), *wrappers) if module]
     if named or typed:
         plugins.append_current_folder()

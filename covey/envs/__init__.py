@@ -20,10 +20,10 @@ from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.envs.objects import hold, is_object, make_object, release
-from covey.envs.options import EnvOptions, adjusted, called, module_of_wrapper, wrapper_text
+from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
-from covey.plugins import allow, module_of
+from covey.plugins import allow, module_of, module_of_wrapper
 
 __all__ = [
     "ADAPTERS",

@@ -13,6 +13,7 @@ from typing import Any
 
 from covey.envs.base import HostEnv
 from covey.envs.options import called
+from covey.envs.wrappers import innermost
 from covey.errors import CoveyError, require
 from covey.types import EnvSpec
 
@@ -73,7 +74,7 @@ def make_object(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _name(env: Any) -> str:
-    inner = env.unwrapped if _is_gymnasium(env) else env
+    inner = env.unwrapped if _is_gymnasium(env) else innermost(env)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return re.sub(r"[^\w.-]", "", named.__qualname__.replace("<locals>.", ""))
 

@@ -9,10 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 from covey.envs.base import HostEnv
 from covey.envs.wrappers import TimeLimit
 from covey.errors import CoveyError, require
-from covey.plugins import allow, import_allowed
+from covey.plugins import import_allowed
 
-GYMNASIUM_WRAPPERS = "gymnasium.wrappers"
-"""The module of wrappers that a run folder may name."""
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -75,11 +73,6 @@ def adjusted(env: Any, options: EnvOptions, name: str) -> Any:
     return TimeLimit(env, options.episode_length) if options.episode_length else env
 
 
-def module_of_wrapper(text: str) -> str:
-    """Returns MODULE of `MODULE:NAME`."""
-    return text.rpartition(":")[0]
-
-
 def wrapper_text(wrapper: Any) -> str:
     """Returns `MODULE:NAME` of a wrapper that is given as text or as a callable of a module."""
     if isinstance(wrapper, str):
@@ -96,8 +89,6 @@ def wrapper_text(wrapper: Any) -> str:
 def _wrapper(text: str, env: str) -> Callable[[Any], Any]:
     module, colon, name = text.rpartition(":")
     require(bool(colon and module and name), f"`wrappers` must be MODULE:NAME, not {text!r}.")
-    if module == GYMNASIUM_WRAPPERS:
-        allow(module)
     loaded = import_allowed(module, f"The wrapper {text} of the environment {env}")
     found = getattr(loaded, name, None)
     require(callable(found), f"`wrappers`: the module {module!r} has no function or class called {name!r}.")

@@ -200,7 +200,9 @@ def test_descriptors_of_episodes_may_be_any_function():
 
 def test_the_command_line_has_these_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """They are recorded, and applied by `covey eval` to the loaded run; the mean descriptor is logged."""
-    line = "--env-kwargs.gravity 5 --eval-env-kwargs.gravity 20 --episode-length 30 --steps 200 --warmup 20 --episodes 2"
+    line = (
+        "--env-kwargs.gravity 5 --eval-env-kwargs.gravity 20 --episode-length 30 --steps 200 --warmup 20 --episodes 2"
+    )
     small = "--evaluations 1 --agent.batch-size 8 --agent.networks.actor.hidden 16 --agent.networks.critic.hidden 16"
     out = tmp_path / "run"
     words = ["train", "td3", "--env", "pendulum", *line.split(), *small.split(), "--out", str(out), "--preset", "off"]

@@ -99,8 +99,8 @@ def test_arguments_name_no_module(gift: Path):
 
 
 def test_a_typed_wrapper_is_allowed():
-    import_plugins(["train", "td3", "--wrappers", "json.tool:main", "csv:reader", "--env", "point"])
-    assert {"json.tool", "csv"} <= set(allowed())
+    import_plugins(["train", "td3", "--wrappers", "json.tool:main", "gymnasium.wrappers:X", "--env", "point"])
+    assert "json.tool" in allowed() and "gymnasium.wrappers" not in allowed(), "which needs no permission"
 
 
 def test_python_imports_only_the_plugins_that_are_named(gift: Path):
