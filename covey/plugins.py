@@ -1,9 +1,9 @@
 """Which Python modules covey may import because an environment's name contains them.
 
-`gymnasium:MODULE:NAME` is a name that makes covey import code, and so is that of a wrapper, `MODULE:NAME`. Only the user
-may cause that, by naming the module: with `--plugin`, a typed `--env` or typed `--wrappers` on the command line, or in a
-call of `covey.train`, `covey.load` or `covey.envs.make`. A name that covey reads from a file, such as the config.json of
-a run folder, never does (SECURITY.md).
+`gymnasium:MODULE:NAME` is a name that makes covey import code, and so is that of a wrapper, `MODULE:NAME`. Only the
+user may cause that, by naming the module: with `--plugin`, a typed `--env` or typed `--wrappers` on the command line,
+or in a call of `covey.train`, `covey.load` or `covey.envs.make`. A name that covey reads from a file, such as the
+config.json of a run folder, never does (SECURITY.md).
 """
 
 import importlib
