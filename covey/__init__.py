@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from covey.envs import register_adapter
     from covey.envs.base import Env, HostEnv
+    from covey.envs.wrappers import WithDescriptor
     from covey.errors import CoveyError
     from covey.evaluation.evaluate import evaluate
     from covey.evaluation.policy import TrainedPolicy
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from covey.training.loop import Loop
     from covey.training.member import Population
     from covey.training.trainer import Trainer, make_trainer
-    from covey.types import EnvSpec, Step
+    from covey.types import Descriptor, EnvSpec, Step
 
 _NAMES = {
     "agent": "Agent Critic Decision Policy SamplePlan",
@@ -90,6 +91,7 @@ _NAMES = {
     "resume train",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",
+    "envs.wrappers": "WithDescriptor",
     "errors": "CoveyError",
     "evaluation.evaluate": "evaluate",
     "evaluation.policy": "TrainedPolicy",
@@ -112,7 +114,7 @@ _NAMES = {
     "training.loop": "Loop",
     "training.member": "Population",
     "training.trainer": "Trainer make_trainer",
-    "types": "EnvSpec Step",
+    "types": "Descriptor EnvSpec Step",
 }
 """The module of every public name. The block for type checkers above says the same; a test compares the two."""
 _MODULE_OF = {name: f"covey.{module}" for module, names in _NAMES.items() for name in names.split()}

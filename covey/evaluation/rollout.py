@@ -1,5 +1,6 @@
 """Greedy episodes in compiled environments: one step, shared by all rollouts, and the loops around it."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,8 +26,8 @@ class Episodes(NamedTuple):
     Args:
         returns: Sums of rewards.
         length: Numbers of steps.
-        descriptor: [..., size]: the environment's descriptor of the final state, or its mean over the episode, as the
-            environment's spec says; size 0 without a descriptor.
+        descriptor: [..., size]: the environment's descriptor of the final state, its mean over the episode, or a
+            function of all of them, as the environment's spec says; size 0 without a descriptor.
         annotations: By name, means over the episode of the numbers that a policy reports with each decision, such as
             TAAC's share of repeated actions; and `diversity_return`, the sum of a skill agent's intrinsic reward.
 
@@ -118,7 +119,7 @@ def run_episodes(
     memory = jax.vmap(lambda k: policy.begin(state, hyper, k))(jax.random.split(key_begin, episodes))
     start = Situation(start_env, start_obs, memory)
     size = env.spec.descriptor.size if env.spec.descriptor else 0
-    final = env.spec.descriptor is None or env.spec.descriptor.reduce == "final"
+    reduce = env.spec.descriptor.reduce if env.spec.descriptor else "final"
 
     def step_all(now: Situation, t: Array) -> tuple[Situation, GreedyStep]:
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, t), (2, episodes))
@@ -133,7 +134,7 @@ def run_episodes(
         t, now, alive, found = carry
         now, step = step_all(now, t)
         descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
-        return t + 1, now, alive & ~step.terminated, where(alive, _add(found, step, descriptor, final), found)
+        return t + 1, now, alive & ~step.terminated, where(alive, _add(found, step, descriptor, reduce), found)
 
     def unfinished(carry: tuple[Array, Situation, Array, Episodes]) -> Array:
         t, _, alive, _ = carry
@@ -143,25 +144,38 @@ def run_episodes(
     first, obs = jax.tree.map(lambda x: x[0], (memory, start_obs))
     extras = jax.eval_shape(lambda: policy.act(state, hyper, first, obs, key, "greedy").extras)
     annotations: dict[str, Any] = dict.fromkeys((*_annotations(extras), *([DIVERSITY] if skill_agent else [])), zero)
-    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)), annotations)
+    shape = (episodes, env.spec.episode_length, size) if callable(reduce) else (episodes, size)
+    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros(shape), annotations)
     carry = (jnp.zeros((), jnp.int32), start, jnp.ones(episodes, bool), found)
-    return jax.lax.while_loop(unfinished, body, carry)[3]
+    found = jax.lax.while_loop(unfinished, body, carry)[3]
+    return _reduced(found, reduce) if callable(reduce) else found
 
 
-def _add(found: Episodes, step: GreedyStep, descriptor: Any, final: bool) -> Episodes:
-    """Adds a step to the statistics of episodes. The descriptor is the final one, or the mean."""
+def _reduced(found: Episodes, reduce: Callable[[Array, Array], Array]) -> Episodes:
+    """Returns episodes with one descriptor each, from those of all states [episodes, T, size]."""
+    valid = jnp.arange(found.descriptor.shape[1])[None] < jnp.asarray(found.length)[:, None]
+    return found._replace(descriptor=jax.vmap(reduce)(jnp.asarray(found.descriptor), valid.astype(jnp.float32)))
+
+
+def _add(found: Episodes, step: GreedyStep, descriptor: Any, reduce: Any) -> Episodes:
+    """Adds a step to the statistics of episodes. The descriptor is the final one, the mean, or all of them."""
     length = found.length + 1
     mean = 1.0 / length.astype(jnp.float32)  # type: ignore[union-attr]  # the weight of the newest step in a mean
-    weight = jnp.ones_like(found.returns) if final else mean
 
     def grown(name: str, x: Any) -> Any:
         new = step.annotations[name]
         return x + new if name == DIVERSITY else x + mean * (new - x)
 
+    if callable(reduce):  # all descriptors, [episodes, T, size]
+        rows = jnp.arange(len(found.length))
+        reduced = jnp.asarray(found.descriptor).at[rows, found.length].set(descriptor)
+    else:
+        weight = jnp.ones_like(found.returns) if reduce == "final" else mean
+        reduced = found.descriptor + weight[:, None] * (descriptor - found.descriptor)
     return Episodes(
         returns=found.returns + step.reward,
         length=length,
-        descriptor=found.descriptor + weight[:, None] * (descriptor - found.descriptor),
+        descriptor=reduced,
         annotations={name: grown(name, x) for name, x in found.annotations.items()},
     )
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from covey import agents
+from covey.envs.options import EnvOptions, check_kwargs
 from covey.errors import require, unknown
 from covey.hyper.names import by_name, field_of
 from covey.hyper.range import Space
@@ -35,6 +36,8 @@ AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
 MOST_REPLAY = 1_000_000
 ISLANDS = 4
+KWARGS = ("env_kwargs", "eval_env_kwargs")
+"""Options that are dictionaries with any names."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,21 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Hyper-parameters: a number, or a schedule over environment steps, KIND:START:END[:STEPS] with KIND one of
     linear, exponential, cosine; for example linear:0.3:0.05."""
     env: str = "pendulum"
-    """The environment; `covey envs` lists them."""
+    """The environment; `covey envs` lists them. --env-kwargs.NAME VALUE sets an argument of it."""
+    env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the environment, as JSON values."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers of the environment, from the innermost: MODULE:NAME of a class or function from environment to
+    environment."""
+    episode_length: int = 0
+    """Time limit of episodes in steps; 0 means the environment's own."""
+    reward_parts: tuple[str, ...] = ()
+    """Host environments: the keys of `info` that hold the parts of the reward, which is then their sum."""
+    eval_env: str = ""
+    """The environment of evaluations; by default that of training. --eval-env-kwargs.NAME VALUE sets an argument of
+    it."""
+    eval_env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the evaluation environment; without `eval_env`, besides those of the environment."""
     steps: Count = 20_000
     """Environment steps of each member."""
     seed: int = 0
@@ -115,6 +132,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         check_numbers(self)
         self._check_signs()
         self._check_choices()
+        check_kwargs(self.env_kwargs, "env_kwargs")
+        check_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
         require(
             self.workers <= self.envs * self.members,
             f"`workers` {self.workers} is more than the {self.envs * self.members} environments. Raise `envs`.",
@@ -137,7 +156,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             if name == "warmup" and value == 0 and self.replay:
                 continue
             require(value > 0, f"`{name}` must be positive, not {value}.")
-        for name in ("capacity", "workers", "checkpoint_minutes", "devices", "islands"):
+        for name in ("capacity", "episode_length", "workers", "checkpoint_minutes", "devices", "islands"):
             value = getattr(self, name)
             require(value >= 0, f"`{name}` must not be negative, not {value:g}.")
 
@@ -183,6 +202,17 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         )
 
     @property
+    def env_options(self) -> EnvOptions:
+        """The options of the environment besides its name."""
+        return EnvOptions(self.env_kwargs, self.wrappers, self.episode_length, self.reward_parts)
+
+    @property
+    def eval_env_options(self) -> EnvOptions:
+        """The options of the evaluation environment besides its name."""
+        kwargs = self.eval_env_kwargs if self.eval_env else {**self.env_kwargs, **self.eval_env_kwargs}
+        return EnvOptions(kwargs, self.wrappers, self.episode_length, self.reward_parts)
+
+    @property
     def fitness(self) -> str:
         """The quantity that members are ranked by: `return`, or a measure of skills."""
         asked = self.pbt.fitness if self.pbt else ""
@@ -195,19 +225,19 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         schedules = by_name(self.schedules())
         texts = flat_texts(self.space)
         found = {}
-        for field, allowed in agents.entry(self.algorithm).space.items():
-            option = f"`space.{field}`"
-            space = parse_range(option, texts[field], allowed)
-            asked = space is not None and texts[field] != range_text(allowed)
-            names = [name for name in schedules if field_of(name) == field]
+        for own, allowed in agents.entry(self.algorithm).space.items():
+            option = f"`space.{own}`"
+            space = parse_range(option, texts[own], allowed)
+            asked = space is not None and texts[own] != range_text(allowed)
+            names = [name for name in schedules if field_of(name) == own]
             require(
-                bool(names) or not asked, f"{option} can't be searched: `hyper.{field}` is not given. Give it a number."
+                bool(names) or not asked, f"{option} can't be searched: `hyper.{own}` is not given. Give it a number."
             )
             for name in names:
                 is_constant = schedules[name].kind == "constant"
                 require(
                     is_constant or not asked,
-                    f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{field}` a "
+                    f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{own}` a "
                     "number.",
                 )
                 if space is not None and is_constant:
@@ -298,7 +328,10 @@ def _fitting(name: str, value: Any) -> Any:
     """Returns a value as the type of a field of RunConfig; 1e6 and NumPy's numbers are whole numbers too."""
     if name in ("pbt", "space"):
         return value
+    if name in KWARGS:
+        return check_kwargs(value, name)
     kind = type(getattr(RunConfig, name))
+    value = _texts(value) if kind is tuple else value
     value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and isinstance(value, bool) == (kind is bool)
@@ -306,6 +339,12 @@ def _fitting(name: str, value: Any) -> Any:
         fits = False
     require(fits, f"`{name}` must be {kind.__name__}, not {value!r}.")
     return kind(value)
+
+
+def _texts(values: Any) -> Any:
+    """Returns a list of texts as a tuple; anything else as it is."""
+    fits = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+    return tuple(values) if fits else values
 
 
 def load_config(path: Path) -> RunConfig[Any, Any]:
@@ -328,10 +367,13 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
     fields = {each.name: each for each in dataclasses.fields(RunConfig)}
     population = _population_options(data["algorithm"], {n: data.pop(n, None) for n in ("pbt", "space")})
+    data |= {n: _texts(data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
     for name, value in data.items():
         if name not in fields:
             raise unknown("option", name, fields)
         default = fields[name].default
+        if name in KWARGS:
+            require(isinstance(value, dict), f"{path}: {name} must be an object, not {value!r}.")
         fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
         require(
             default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."

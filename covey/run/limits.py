@@ -27,6 +27,7 @@ MOST = {
     "members": 100_000,
     "envs": 1_000_000,
     "warmup": LARGEST,
+    "episode_length": LARGEST,
     "updates_per_step": 10_000,
     "capacity": 10**15,
     "evaluations": 100_000,

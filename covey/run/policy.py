@@ -48,6 +48,9 @@ class PolicyProgram:
     config: RunConfig[Any, Any]
     agent: Any
     env: Any
+    """The environment of evaluations, films and plans."""
+    train_env: Any
+    """The environment of training; by default the same."""
     spec: EnvSpec
     """Of the environment itself, without what `Described` appends to its observations."""
     skill_agent: "SkillAgent[Any, Any, Any] | None" = None
@@ -62,7 +65,8 @@ class PolicyProgram:
 
     @property
     def on_host(self) -> bool:
-        return self.host_evaluator is not None
+        """Whether training steps its environments on the host."""
+        return isinstance(self.train_env, envs.HostEnv)
 
     def stream(self, number: int, seed: int = 0) -> Key:
         """Returns a random stream that training does not use, the same in every run: all seeds get the same starts."""
@@ -142,22 +146,45 @@ class PolicyProgram:
 def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     """Builds the agent and the environment of a resolved configuration."""
     entry = agents.entry(config.algorithm)
-    env: Any = envs.make_from_config(config.env)
-    spec = env.spec
-    on_host = isinstance(env, envs.HostEnv)
-    require(
-        not (on_host and entry.is_skill_agent),
-        f"{config.algorithm} learns skills in compiled environments only, and {config.env} runs on the host. Choose a "
-        "compiled one (`covey envs` lists them), or another agent, such as sac.",
-    )
-    if on_host:
+    train_env: Any = envs.make_from_config(config.env, config.env_options)
+    env = _evaluation_env(config, train_env)
+    spec = train_env.spec
+    for name, each in ((config.env, train_env), (config.eval_env, env)):
+        require(
+            not (isinstance(each, envs.HostEnv) and entry.is_skill_agent),
+            f"{config.algorithm} learns skills in compiled environments only, and {name} runs on the host. Choose a "
+            "compiled one (`covey envs` lists them), or another agent, such as sac.",
+        )
+    if isinstance(train_env, envs.HostEnv):
         request_acting_device()
     if entry.is_skill_agent:
-        env = Described(env)  # type: ignore[arg-type]
-    made = entry.make(config.agent, env.spec)
+        train_env, env = (Described(each) for each in (train_env, env))  # type: ignore[arg-type]
+    made = entry.make(config.agent, train_env.spec)
     agent = in_precision(made, config.precision)
-    evaluator = HostEvaluator(agent, env, config.workers) if on_host else None
-    return PolicyProgram(config, agent, env, spec, made if entry.is_skill_agent else None, evaluator)
+    evaluator = HostEvaluator(agent, env, config.workers) if isinstance(env, envs.HostEnv) else None
+    return PolicyProgram(config, agent, env, train_env, spec, made if entry.is_skill_agent else None, evaluator)
+
+
+def _evaluation_env(config: RunConfig[Any, Any], train_env: Any) -> Any:
+    """Makes the environment of evaluations; an error if its spaces are not those of training."""
+    if not (config.eval_env or config.eval_env_kwargs):
+        return train_env
+    name = config.eval_env or config.env
+    env: Any = envs.make_from_config(name, config.eval_env_options)
+    for size in ("obs_size", "action_size", "action_low", "action_high", "rewards"):
+        here, there = getattr(env.spec, size), getattr(train_env.spec, size)
+        require(
+            here == there,
+            f"`eval_env` must have the spaces of `env`, and its {size} is {here} ({name}) instead of {there} "
+            f"({config.env}).",
+        )
+    here, there = (each.spec.descriptor.size if each.spec.descriptor else 0 for each in (env, train_env))
+    require(
+        here == there or not agents.entry(config.algorithm).is_skill_agent,
+        f"`eval_env` must have the descriptor of `env`, and its size is {here} ({name}) instead of {there} "
+        f"({config.env}).",
+    )
+    return env
 
 
 class BestPolicy(NamedTuple):

@@ -189,7 +189,7 @@ def build(config: RunConfig[Any, Any], group: ProcessGroup = SINGLE_PROCESS) -> 
 def _trainer(config: RunConfig[Any, Any], policy: PolicyProgram) -> Trainer:
     return make_trainer(
         policy.agent,
-        policy.env,
+        policy.train_env,
         config.schedules(),
         envs=config.envs,
         updates_per_step=config.updates_per_step,
@@ -199,9 +199,9 @@ def _trainer(config: RunConfig[Any, Any], policy: PolicyProgram) -> Trainer:
     )
 
 
-def replay_of(config: RunConfig[Any, Any]) -> Replay:
+def replay_of(config: RunConfig[Any, Any], policy: PolicyProgram | None = None) -> Replay:
     """Returns the replay's layout in a run. Allocates nothing."""
-    return _trainer(config, build_policy(config)).replay
+    return _trainer(config, policy or build_policy(config)).replay
 
 
 def _scheduled(

@@ -295,5 +295,5 @@ class Run:
         file = Path(path or self.path / "replay.safetensors")
         data, written, step = read_replay(self.folder)
         about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
-        replay_file.write_replay(file, replay_of(self.config), data, written, **about)
+        replay_file.write_replay(file, replay_of(self.config, self.program), data, written, **about)
         return file

@@ -263,6 +263,7 @@ class Session:
         names = ("eval/return", "eval/return_low", "eval/return_high")
         values = dict(zip(names, intervals.T, strict=True)) | {"eval/length": np.mean(found.length, axis=1)}
         values |= {f"eval/{name}": np.mean(x, axis=1) for name, x in found.annotations.items()}
+        values |= self._descriptors(found)
         values |= {f"skills/{name}": x for name, x in measured.items()}
         self.files.write(self.step, self.wall, values)
         for member, episode in np.ndindex(found.returns.shape):
@@ -277,6 +278,13 @@ class Session:
                 **{name: finite(x[member, episode]) for name, x in found.annotations.items()},
             )
         self.files.flush()
+
+    def _descriptors(self, found: "Episodes") -> dict[str, np.ndarray]:
+        """Returns the mean descriptor of each member's episodes, by name."""
+        about = self.program.policy.env.spec.descriptor
+        means = np.mean(found.descriptor, axis=1)
+        names = about.reduced_names(means.shape[-1]) if about else ()
+        return {f"eval/descriptor/{name}": means[:, i] for i, name in enumerate(names)}
 
     def _keep_best(self, fitness: np.ndarray) -> None:
         """Keeps the policy of the fittest member [P] if it is the best so far; of skills, always the newest."""

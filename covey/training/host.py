@@ -184,7 +184,8 @@ class HostLoop:
         """Compiles every program, by acting once and learning from no iterations. Returns an equal learner."""
         acting.begin(0)
         decision = acting.decide(0, self.trainer.mode(warmup))
-        row = Rows(acting.record(decision, acting.returns), acting.obs)  # type: ignore[arg-type]
+        parts = np.zeros((*acting.returns.shape, *self.env.spec.reward_shape), np.float32)
+        row = Rows(acting.record(decision, parts), acting.obs)  # type: ignore[arg-type]
         rows = acting.stacked([row] * self._group * self.trainer.unroll, self._group)
         none = np.zeros((self.members, 3), np.float32)
         return self.programs.learn(learner, rows, none, *np.zeros(3, np.int32), warmup=warmup)
