@@ -14,9 +14,9 @@ from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
 from covey.plugins import allow, import_plugins, module_of
 from covey.population.pbt import PBT
 from covey.run.config import default_config, read_run_config
-from covey.run.config_text import to_json
+from covey.run.config_text import expanded, merged, to_json
 from covey.run.console import Reporter
-from covey.run.presets import merged, preset_config
+from covey.run.presets import preset_config
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
 
@@ -32,12 +32,14 @@ class ResumeOptions(TypedDict, total=False):
     workers: int
     devices: int
     hyper: Any
+    lr: float | str
 
 
 class RunOptions(ResumeOptions, total=False):
     """Options of a run. `RunConfig` describes each."""
 
     agent: Any
+    hidden: Sequence[int] | int
     env: str
     seed: int
     envs: int
@@ -73,13 +75,14 @@ def train(
         preset: Starts from the preset for this agent and environment, if there is one; False starts from the plain
             defaults.
         **options: The fields of `RunConfig`, such as `env`, `steps`, `seed`, `seeds`. `agent` is a dictionary or the
-            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules.
+            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules. `lr`
+            sets every learning rate, `hidden` the hidden layers of every network; an option named itself wins.
 
     Returns:
         The finished run.
 
     Example:
-        >>> run = covey.train("td3", env="pendulum", steps=20_000, hyper={"actor_lr": 1e-3})
+        >>> run = covey.train("td3", env="pendulum", steps=20_000, lr=1e-3, hidden=[64, 64])
         >>> print(run.evaluate(episodes=20))
     """
     return _train(algorithm, out, quiet, preset, Cluster(), dict(options))
@@ -114,7 +117,7 @@ def evolve(
         islands: With "ray", the number of islands; 0 means 4.
         ray_address: An existing Ray cluster; by default one is started on this machine.
         plugins: Modules that each island imports first, which register environments, networks or agents.
-        **options: The options of `train`, without `seeds`.
+        **options: The options of `train`, without `seeds`. With `lr` the learning rates are fixed, not searched.
 
     Returns:
         The finished run.
@@ -160,7 +163,7 @@ def resume(
     if options:
         values = to_json(old)
         del values["algorithm"]
-        new = default_config(old.algorithm, **merged(values, dict(options)))
+        new = default_config(old.algorithm, **merged(values, expanded(old.algorithm, dict(options))))
     return resume_run(Path(path), new, Reporter(quiet))
 
 

@@ -18,9 +18,9 @@ from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import MOST_REPLAY, RunConfig, read_run_config
-from covey.run.config_text import differences, to_json
+from covey.run.config_text import differences, flat, to_json
 from covey.run.console import Reporter, introduce
-from covey.run.presets import describe, flat
+from covey.run.presets import describe, with_source
 from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
@@ -57,6 +57,10 @@ def start_run(
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     _compare(config, group, out)
     config = config.resolved()
+    try:
+        config.check()
+    except CoveyError as error:
+        raise (with_source(error, config) if preset else error) from None
     with connected(config, cluster, reporter) as connection:
         program = _prepare(config, group)
         folder = _create(config, out, group)
@@ -89,7 +93,6 @@ def resume_run(
 
 def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
     """Builds the program of a new run, and checks that the data it starts with fit."""
-    config.check()
     use_cache()
     _use_devices(config, group)
     program = build(config, group)

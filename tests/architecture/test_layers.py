@@ -10,7 +10,7 @@ from tests.architecture.source import MODULES, calls, imports, tree_of
 
 LAYERS = (
     "types errors",
-    "backend plugins signals",
+    "backend plugins signals install synonyms",
     "agent hyper nn envs",
     "agents replay",
     "training storage",

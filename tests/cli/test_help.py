@@ -26,7 +26,8 @@ WITH_ARGUMENTS = {
     "envs": ["brax"],
     "check-env": ["pendulum"],
     "agents": ["td3"],
-    "presets": [],
+    "presets": ["td3"],
+    "completion": ["bash"],
 }
 
 
