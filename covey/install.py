@@ -31,7 +31,7 @@ def install_command(extra: str) -> str:
     folder, editable = _source(found)
     if folder is not None and (folder / "pyproject.toml").is_file():
         return shlex.join([*pip, *_clone(folder, extra, editable)])
-    return shlex.join([*pip, *requirements(found, extra)])
+    return shlex.join([*pip, *(requirements(found, extra) or [f"covey[{extra}]"])])
 
 
 def requirements(found: Distribution, extra: str) -> list[str]:

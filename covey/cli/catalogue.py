@@ -1,5 +1,7 @@
 """The commands that list environments, agents and presets, and that check an environment."""
 
+from importlib.util import find_spec
+
 from covey.cli.arguments import UsageError, asks_for_help, first, usage
 from covey.cli.help import command_help, table, wrapped
 from covey.errors import CoveyError, require
@@ -22,6 +24,15 @@ TEXTS = {
     ),
 }
 """The arguments and the help of the commands that take no options."""
+
+
+LIBRARIES = {"playground": "mujoco_playground"}
+"""Modules of libraries whose environments have another prefix."""
+
+
+def is_installed(prefix: str) -> bool:
+    """Whether the library of a prefix is installed. It is not imported."""
+    return find_spec(LIBRARIES.get(prefix, prefix)) is not None
 
 
 def _asks(verb: str, arguments: list[str]) -> bool:
@@ -63,14 +74,15 @@ def envs(arguments: list[str]) -> None:
     rows = []
     for name in envs.names():
         spec = envs.make(name).spec
-        sizes = f"{spec.obs_size} obs, {spec.action_size} actions, {spec.episode_length} steps"
-        rows.append((name, f"{sizes}. {envs.ENVS[name].summary}"))
+        actions = "1 action" if spec.action_size == 1 else f"{spec.action_size} actions"
+        sizes = f"{spec.obs_size} observations, {actions}, {spec.episode_length} steps"
+        rows.append((name, f"{envs.ENVS[name].summary} {sizes}."))
     print(table(rows, 22))
     print("\nother libraries (`covey envs LIBRARY` lists their environments):")
     for prefix, adapter in envs.ADAPTERS.items():
         print(table([(f"{prefix}:", adapter.summary)], 22))
-        if adapter.install:
-            print(f"{' ' * 22}{adapter.install}")
+        if adapter.install and not is_installed(prefix):
+            print(f"    not installed: {adapter.install}")
 
 
 def agents(arguments: list[str]) -> None:

@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import tyro
 
 from covey.cli.arguments import parse, usage
+from covey.cli.catalogue import is_installed
 from covey.cli.options import Option, options_of
 
 VERB = "__complete"
@@ -218,8 +218,7 @@ def build() -> None:
     """Stores the options of every command and agent, and the environments of installed libraries."""
     from covey import agents, envs
 
-    modules = {prefix: prefix for prefix in envs.ADAPTERS} | {"playground": "mujoco_playground"}
-    libraries = [prefix for prefix, module in modules.items() if find_spec(module)]
+    libraries = [prefix for prefix in envs.ADAPTERS if is_installed(prefix)]
     listed = []
     for prefix in libraries:
         with suppress(Exception):  # a library that is installed but does not work

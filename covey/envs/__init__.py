@@ -17,6 +17,7 @@ from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.plugins import allow, module_of
 
 __all__ = [
@@ -56,7 +57,7 @@ class Adapter(NamedTuple):
     @property
     def install(self) -> str:
         """The command that installs the library, or "" if covey has no extra for it."""
-        return f"pip install 'covey[{self.extra}]'" if self.extra else ""
+        return install_command(self.extra) if self.extra else ""
 
     def make(self, name: str) -> Env | HostEnv:
         """Makes the environment `prefix:name`."""

@@ -11,6 +11,7 @@ import numpy as np
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.envs.host import gymnasium
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.types import EnvSpec
 
 
@@ -61,7 +62,9 @@ def _envpool() -> Any:
     try:
         import envpool
     except ImportError:
-        raise CoveyError("EnvPool is not installed. Install it: pip install 'covey[envpool]' (about 800 MB).") from None
+        raise CoveyError(
+            f"EnvPool is not installed. Install it (about 800 MB):\n  {install_command('envpool')}"
+        ) from None
     return envpool
 
 

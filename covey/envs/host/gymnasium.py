@@ -22,6 +22,7 @@ from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.plugins import import_allowed
 from covey.types import EnvSpec
 
@@ -93,7 +94,7 @@ def _gymnasium() -> Any:
         import gymnasium
     except ImportError:
         raise CoveyError(
-            "Gymnasium is not installed. Install it: pip install 'covey[gymnasium]' (or 'covey[mujoco]' for robots)."
+            f"Gymnasium is not installed. Install it, here with MuJoCo's robots:\n  {install_command('mujoco')}"
         ) from None
     return gymnasium
 
@@ -143,7 +144,7 @@ def _tried(factory: Callable[..., Any], name: str) -> Any:
         return factory()
     except Exception as error:
         extra = next((x for package, x in EXTRAS.items() if package in str(error) and not find_spec(package)), None)
-        remedy = f" Install what it needs: pip install 'covey[{extra}]'." if extra else ""
+        remedy = f". Install what it needs:\n  {install_command(extra)}" if extra else ""
         raise EnvError(f"gymnasium:{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
 
 
