@@ -117,7 +117,10 @@ def _plan_options() -> Any:
 
 
 def plan(arguments: list[str]) -> None:
+    import numpy as np
+
     from covey.api import load
+    from covey.run.plans import goals_outside
     from covey.storage.folder import disk_errors
 
     # A goal may begin with a minus, which must not look like a flag.
@@ -126,16 +129,19 @@ def plan(arguments: list[str]) -> None:
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     usage(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
+    goals = [numbers(text) for text in options.goal]
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
     with disk_errors(out.parent):
         if options.goal:
-            plans = [run.plan([numbers(text) for text in options.goal], out, steps=options.steps, **how)]
+            plans = [run.plan(goals, out, steps=options.steps, **how)]
         else:
             plans = run.random_plans(options.random, out, **how)
     for plan in plans:
         for goal, step in zip(plan.goals, plan.steps, strict=True):
             where = ", ".join(f"{x:.2f}" for x in goal)
             print(f"goal ({where}): {f'reached at step {step}' if step >= 0 else 'not reached'}")
+    if note := goals_outside(run.best.program, np.concatenate([plan.goals for plan in plans])):
+        print(note)
     reached = [there for plan in plans for there in plan.reached]
     print(f"{sum(reached)} of {len(reached)} goals reached")
     print("\n".join(str(out.with_suffix(end)) for end in ([".png", ".gif"] if options.goal else [".png"])))

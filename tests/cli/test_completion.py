@@ -6,7 +6,6 @@ import pty
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -159,10 +158,19 @@ def test_a_real_shell_completes(shell: str, cache: Path, tmp_path: Path):
 
 def in_terminal(command: list[str], dialogue: dict[str, str], folder: Path, variables: dict[str, str]) -> None:
     """Types into a program in a terminal, and waits for what must appear after each text."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.execvpe(command[0], command, os.environ | variables)
+    terminal, inner = pty.openpty()
+    # A fork of this process would disturb jax.
+    start = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    start += "os.execvp(sys.argv[1], sys.argv[1:])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", start, *command],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        cwd=folder,
+        env=os.environ | variables,
+    )
+    os.close(inner)
     try:
         for typed, expected in dialogue.items():
             os.write(terminal, typed.encode())
@@ -173,8 +181,8 @@ def in_terminal(command: list[str], dialogue: dict[str, str], folder: Path, vari
                     said += os.read(terminal, 65536)
             assert expected in plain(said), plain(said)
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child.kill()
+        child.wait()
         os.close(terminal)
 
 

@@ -45,7 +45,7 @@ def test_dads_predicts_its_skills_and_plans_with_them(tmp_path: Path, capsys):
     capsys.readouterr()
     _plans(dads, capsys)
     for arguments, says in WRONG_PLANS:
-        assert main(["plan", str(dads.path), *arguments]) == 1
+        assert main(["plan", str(dads.path), *arguments]) in (1, 2)
         assert says in capsys.readouterr().err
 
 
