@@ -150,7 +150,9 @@ def _check_value(flag: str, text: str, option: Option) -> None:
     choices = option.choices
     usage(not choices or text in choices, f"{flag} must be {' or '.join(choices)}, not {text}.")
     word = option.metavar.removesuffix(" ...")
-    usage(word != "INT" or _is_whole(text), f"{flag} must be a whole number, such as 20000, not {text}.")
+    usage(word != "INT" or _is_digits(text), f"{flag} must be a whole number, such as 5, not {text}.")
+    whole = _is_digits(text) or (_is_number(text) and float(text).is_integer())
+    usage(word != "COUNT" or whole, f"{flag} must be a whole number, such as 20000, 20_000 or 2e4, not {text}.")
     usage(word != "FLOAT" or _is_number(text), f"{flag} must be a number, not {text}.")
     if word == SCHEDULE:
         from covey.hyper.schedule import parse_schedule
@@ -161,8 +163,8 @@ def _check_value(flag: str, text: str, option: Option) -> None:
             raise UsageError(str(error)) from None
 
 
-def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isdigit() or (_is_number(text) and float(text).is_integer())
+def _is_digits(text: str) -> bool:
+    return text.lstrip("+-").replace("_", "").isdigit()
 
 
 def _is_number(text: str) -> bool:

@@ -73,7 +73,9 @@ def options_of(kind: Any, values: Any = None, prefix: str = "") -> Iterator[Opti
             continue
         path = f"{prefix}{name}"
         # A flag that may be repeated takes one value at a time.
-        metavar = METAVARS.get(path) or _metavar(get_args(hint)[0] if tyro.conf.UseAppendAction in marks else hint)
+        kind_of_value = get_args(hint)[0] if tyro.conf.UseAppendAction in marks else hint
+        own = [mark.metavar for mark in marks if isinstance(mark, tyro.constructors.PrimitiveConstructorSpec)]
+        metavar = METAVARS.get(path) or (own or [_metavar(kind_of_value)])[0]
         flags = () if tyro.conf.Positional in marks else _flags(path, hint is bool)
         yield Option(path, flags, metavar, _choices(hint), texts.get(each.name, ""), default_text(value))
 

@@ -35,7 +35,7 @@ Count = Annotated[
     int,
     PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
+        metavar="COUNT",
         instance_from_str=parse_count,
         is_instance=lambda x: isinstance(x, int),
         str_from_instance=lambda x: [str(x)],

@@ -128,7 +128,7 @@ def test_tyro_parses_the_options_that_the_help_lists(verb: str, name: str):
     kind, values = (config_type(name), default) if verb == "train" else (population_type(name, default), None)
     with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
         tyro.cli(kind, args=["--help"], default=values or kind())
-    flags = set(re.findall(r"^[│|] (--[\w.-]+)", printed.getvalue(), re.MULTILINE))
+    flags = set(re.findall(r"^\W{2}(--\w[\w.-]*)", printed.getvalue(), re.MULTILINE))
     assert {each.flags[0] for each in options_of(kind, values)} == flags - {"--help"}
 
 
