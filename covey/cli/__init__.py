@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     except CoveyError as error:
         text = f"covey: {with_flags(error, arguments)}{plugin_note(arguments)}"
         print(wrapped(text) if sys.stderr.isatty() else text, file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -14,7 +14,9 @@ from covey.synonyms import suggestion
 
 
 class UsageError(CoveyError):
-    """A command line that can't be understood. The exit code is 2."""
+    """A command line that can't be understood."""
+
+    exit_code = 2
 
 
 def usage(condition: bool, message: str) -> None:
