@@ -15,10 +15,10 @@ from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
 from covey.plugins import allow, import_plugins, module_of, module_of_wrapper
 from covey.population.pbt import PBT
 from covey.run.config import RunConfig, default_config, read_run_config
-from covey.run.config_text import to_json
+from covey.run.config_text import expanded, merged, to_json
 from covey.run.console import Reporter
 from covey.run.policy import build_policy
-from covey.run.presets import merged, preset_config
+from covey.run.presets import preset_config
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
 
@@ -35,12 +35,14 @@ class ResumeOptions(TypedDict, total=False):
     device: str
     devices: int
     hyper: Any
+    lr: float | str
 
 
 class RunOptions(ResumeOptions, total=False):
     """Options of a run. `RunConfig` describes each."""
 
     agent: Any
+    hidden: Sequence[int] | int
     env: Any
     env_kwargs: dict[str, Any]
     wrappers: Sequence[str | Callable[[Any], Any]]
@@ -84,7 +86,8 @@ def train(
         preset: Starts from the preset for this agent and environment, if there is one; False starts from the plain
             defaults.
         **options: The fields of `RunConfig`, such as `env`, `steps`, `seed`, `seeds`. `agent` is a dictionary or the
-            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules. `env`
+            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules. `lr`
+            sets every learning rate, `hidden` the hidden layers of every network; an option named itself wins. `env`
             is a name, or an environment (covey's or Gymnasium's), or a class or function that makes one; pass an
             object again to `load` and `resume`.
 
@@ -92,7 +95,7 @@ def train(
         The finished run.
 
     Example:
-        >>> run = covey.train("td3", env="pendulum", steps=20_000, hyper={"actor_lr": 1e-3})
+        >>> run = covey.train("td3", env="pendulum", steps=20_000, lr=1e-3, hidden=[64, 64])
         >>> run = covey.train("sac", env="gymnasium:Hopper-v5", env_kwargs={"terminate_when_unhealthy": False})
         >>> run = covey.train("sac", env=lambda: gymnasium.make("Hopper-v5", frame_skip=2), episode_length=500)
         >>> print(run.evaluate(episodes=20))
@@ -129,7 +132,7 @@ def evolve(
         islands: With "ray", the number of islands; 0 means 4.
         ray_address: An existing Ray cluster; by default one is started on this machine.
         plugins: Modules that each island imports first, which register environments, networks or agents.
-        **options: The options of `train`, without `seeds`.
+        **options: The options of `train`, without `seeds`. With `lr` the learning rates are fixed, not searched.
 
     Returns:
         The finished run.
@@ -214,7 +217,7 @@ def resume(
     if options:
         values = to_json(old)
         del values["algorithm"]
-        new = default_config(old.algorithm, **merged(values, dict(options)))
+        new = default_config(old.algorithm, **merged(values, expanded(old.algorithm, dict(options))))
     return resume_run(Path(path), new, Reporter(quiet))
 
 

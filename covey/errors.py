@@ -16,6 +16,8 @@ class CoveyError(Exception):
         owner: The configuration type that the fields belong to; None for those of a whole run (`RunConfig`).
     """
 
+    exit_code = 1
+
     def __init__(self, message: str, owner: type | None = None) -> None:
         super().__init__(message)
         self.owner = owner

@@ -17,9 +17,9 @@ from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import MOST_REPLAY, RunConfig, read_run_config
-from covey.run.config_text import differences, to_json
+from covey.run.config_text import differences, flat, to_json
 from covey.run.console import Reporter, introduce
-from covey.run.presets import describe, flat
+from covey.run.presets import describe, with_source
 from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
@@ -66,7 +66,10 @@ def start_run(
     chosen = describe(config.algorithm, config.env, config) if preset else ""
     _compare(config, group, out)
     config = config.resolved()
-    config.check()
+    try:
+        config.check()
+    except CoveyError as error:
+        raise (with_source(error, config) if preset else error) from None
     _use_devices(config, group)
     if out and os.path.lexists(RunFolder(out).config) and (done := _finished(RunFolder(out), config, reporter, group)):
         return done

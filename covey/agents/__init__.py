@@ -108,7 +108,7 @@ def entry(name: str) -> Entry:
     """Returns the entry of an algorithm.
 
     Args:
-        name: Its name in the registry, such as `sac`.
+        name: Its name in the registry, such as `sac`; capitals do not matter.
 
     Returns:
         The entry.
@@ -120,6 +120,25 @@ def entry(name: str) -> Entry:
         >>> covey.agents.entry("sac").hyper().discount
         0.99
     """
-    if name not in REGISTRY:
-        raise unknown("agent", name, REGISTRY)
-    return REGISTRY[name]
+    return REGISTRY[canonical_name(name)]
+
+
+def canonical_name(name: str) -> str:
+    """Returns the name of an algorithm as in the registry: `TD3` is `td3`, and `taac_l` is `taac-l`.
+
+    Args:
+        name: Its name in any case, with hyphens or underscores.
+
+    Raises:
+        CoveyError: There is no such algorithm. The message suggests similar names.
+    """
+    if name in REGISTRY:
+        return name
+    names = {_folded(each): each for each in REGISTRY}
+    if _folded(name) not in names:
+        raise unknown("agent", name.lower(), REGISTRY)
+    return names[_folded(name)]
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("_", "-")

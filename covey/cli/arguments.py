@@ -1,12 +1,29 @@
 """Parsing helpers that the commands share."""
 
+import difflib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import tyro
 
 from covey import plugins
-from covey.errors import CoveyError, require
+from covey.cli.help import command_help, option_rows
+from covey.cli.options import SCHEDULE, Option, options_of
+from covey.errors import CoveyError
+from covey.synonyms import suggestion
+
+
+class UsageError(CoveyError):
+    """A command line that can't be understood."""
+
+    exit_code = 2
+
+
+def usage(condition: bool, message: str) -> None:
+    """Raises a UsageError unless the condition holds."""
+    if not condition:
+        raise UsageError(message)
 
 
 def import_plugins(arguments: list[str]) -> list[str]:
@@ -27,13 +44,13 @@ def import_plugins(arguments: list[str]) -> list[str]:
 
 
 def asks_for_help(arguments: list[str]) -> bool:
-    """Whether -h or --help is among the arguments."""
-    return "-h" in arguments or "--help" in arguments
+    """Whether -h, --help or --help-all is among the arguments."""
+    return bool({"-h", "--help", "--help-all"} & set(arguments))
 
 
 def first(arguments: list[str], what: str, example: str) -> tuple[str, list[str]]:
     """Takes the first argument, which must not be a flag."""
-    require(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
+    usage(bool(arguments) and not arguments[0].startswith("-"), f"Name {what} first, for example: {example}")
     return arguments[0], arguments[1:]
 
 
@@ -45,7 +62,7 @@ def take(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:
     if "=" in arguments[at]:
         return arguments[at].partition("=")[2], arguments[:at] + arguments[at + 1 :]
     follows = at + 1 < len(arguments) and not arguments[at + 1].startswith("--")
-    require(follows, f"{flag} needs a value, for example {flag} NAME.")
+    usage(follows, f"{flag} needs a value, for example {flag} NAME.")
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 
 
@@ -98,9 +115,124 @@ def _json_value(text: str) -> Any:
         return text
 
 
-def parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:
-    """Parses the remaining arguments into a dataclass."""
-    return tyro.cli(kind, args=arguments, prog=prog, **options)
+def parse(kind: Any, arguments: list[str], verb: str) -> Any:
+    """Parses the arguments of a command into a dataclass, whose docstring is the help of the command."""
+    options = list(options_of(kind))
+    if asks_for_help(arguments):
+        positional = [each for each in options if not each.flags]
+        flags = [each for each in options if each.flags]
+        names = " ".join(each.metavar for each in positional)
+        text = " ".join((kind.__doc__ or "").split())
+        sections = ("arguments:", option_rows(positional)), ("options:", option_rows(flags))
+        print(command_help(verb, f"covey {verb} {names} [options]", text, *sections))
+        raise SystemExit(0)
+    return parse_rest(kind, arguments, f"covey {verb}", options)
+
+
+def parse_part(kind: Any, arguments: list[str], prog: str) -> tuple[Any, list[str]]:
+    """Parses the options of a dataclass. Returns it and the other arguments."""
+    check_values(arguments, list(options_of(kind)))
+    return tyro.cli(kind, args=arguments, prog=prog, return_unknown_args=True, add_help=False)
+
+
+def parse_rest(kind: Any, arguments: list[str], prog: str, options: Sequence[Option], **more: Any) -> Any:
+    """Parses all remaining arguments into a dataclass.
+
+    Args:
+        kind: The dataclass.
+        arguments: The arguments.
+        prog: The command, for messages.
+        options: All options of the command, also those that were parsed before. A flag that is not among them is an
+            error, which names the option that was probably meant.
+        **more: For tyro.
+    """
+    flags = {flag: each.path for each in options for flag in each.flags}
+    for text in arguments:
+        flag = text.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in flags:
+            raise unknown_flag(flag, flags, prog)
+    others = check_values(arguments, options)
+    positional = [each for each in options if not each.flags]
+    most = len(arguments) if any(each.metavar.endswith("...") for each in positional) else len(positional)
+    usage(len(others) <= most, f"`{prog}` does not take {' '.join(others[most:])}. `{prog} --help` explains it.")
+    needed = [each for each in positional if not each.choices]
+    usage(
+        bool(others) or not needed,
+        f"`{prog}` needs {' '.join(each.metavar for each in needed)}. `{prog} --help` explains it.",
+    )
+    return tyro.cli(kind, args=arguments, prog=prog, **more)
+
+
+def check_values(arguments: list[str], options: Sequence[Option]) -> list[str]:
+    """Raises a UsageError for a value that its option does not take. Returns the arguments that belong to no option.
+
+    Args:
+        arguments: The arguments.
+        options: The options to check; values of other flags are left alone.
+    """
+    known = {flag: each for each in options for flag in each.flags}
+    others = []
+    rest = list(arguments)
+    while rest:
+        text = rest.pop(0)
+        flag, equals, value = text.partition("=")
+        option = known.get(flag.replace("_", "-")) if text.startswith("--") else None
+        if option is None:
+            others += [] if text.startswith("-") else [text]
+            continue
+        most = len(rest) if option.metavar.endswith("...") else int(bool(option.metavar))
+        end = next((i for i, each in enumerate(rest) if each.startswith("--")), len(rest))
+        values = [value] if equals else rest[: min(most, end)]
+        usage(bool(values) or not option.metavar, f"{flag} needs a value: {flag} {option.metavar}")
+        rest = rest if equals else rest[len(values) :]
+        for each in values:
+            _check_value(flag, each, option)
+    return others
+
+
+def _check_value(flag: str, text: str, option: Option) -> None:
+    choices = option.choices
+    usage(not choices or text in choices, f"{flag} must be {' or '.join(choices)}, not {text}.")
+    word = option.metavar.removesuffix(" ...")
+    usage(word != "INT" or _is_digits(text), f"{flag} must be a whole number, such as 5, not {text}.")
+    whole = _is_digits(text) or (_is_number(text) and float(text).is_integer())
+    usage(word != "COUNT" or whole, f"{flag} must be a whole number, such as 20000, 20_000 or 2e4, not {text}.")
+    usage(word != "FLOAT" or _is_number(text), f"{flag} must be a number, not {text}.")
+    if word == SCHEDULE:
+        from covey.hyper.schedule import parse_schedule
+
+        try:
+            parse_schedule(flag, text, 1)
+        except CoveyError as error:
+            raise UsageError(str(error)) from None
+
+
+def _is_digits(text: str) -> bool:
+    return text.lstrip("+-").replace("_", "").isdigit()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def unknown_flag(flag: str, flags: dict[str, str], prog: str) -> UsageError:
+    """Returns the error for a flag that does not exist.
+
+    Args:
+        flag: What the user typed.
+        flags: The flags that exist, and the dotted names of their fields.
+        prog: The command.
+    """
+    meant = suggestion(flag, flags.values())
+    near = difflib.get_close_matches(flag, flags, n=3, cutoff=0.6)
+    ends = [each for each in flags if each.rpartition(".")[2] == flag.removeprefix("--")]
+    if not meant and (ends or near):
+        meant = f"Did you mean {' or '.join((ends or near)[:3])}?"
+    return UsageError(f"There is no option {flag}. {meant or f'`{prog} --help` lists the options.'}")
 
 
 def joined(arguments: list[str], flag: str) -> list[str]:
@@ -119,4 +251,4 @@ def numbers(text: str) -> list[float]:
     try:
         return [float(x) for x in text.split(",")]
     except ValueError:
-        raise CoveyError(f"--goal must be numbers separated by commas, as in --goal 3,4, not {text!r}.") from None
+        raise UsageError(f"--goal must be numbers separated by commas, as in --goal 3,4, not {text!r}.") from None

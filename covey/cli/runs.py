@@ -7,7 +7,7 @@ from typing import Any
 
 import tyro
 
-from covey.cli.arguments import joined, numbers, parse
+from covey.cli.arguments import joined, numbers, parse, usage
 from covey.errors import require
 
 
@@ -28,7 +28,7 @@ def eval(arguments: list[str]) -> None:
     from covey.storage.atomic import replace_text
     from covey.storage.folder import disk_errors
 
-    options = parse(EvalOptions, arguments, "covey eval")
+    options = parse(EvalOptions, arguments, "eval")
     run = load(options.run)
     result = run.evaluate(options.episodes, options.seed)
     file = run.path / "evaluation" / f"eval-{options.episodes}-seed-{options.seed}.json"
@@ -55,7 +55,7 @@ def plot(arguments: list[str]) -> None:
     from covey.storage.folder import disk_errors
     from covey.storage.metrics import read_run_metrics
 
-    options = parse(PlotOptions, arguments, "covey plot")
+    options = parse(PlotOptions, arguments, "plot")
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
@@ -79,7 +79,7 @@ def skills(arguments: list[str]) -> None:
     from covey.api import load
     from covey.storage.folder import disk_errors
 
-    options = parse(SkillsOptions, arguments, "covey skills")
+    options = parse(SkillsOptions, arguments, "skills")
     out = options.out or options.run / "media" / "skills.png"
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     run = load(options.run)
@@ -117,25 +117,31 @@ def _plan_options() -> Any:
 
 
 def plan(arguments: list[str]) -> None:
+    import numpy as np
+
     from covey.api import load
+    from covey.run.plans import goals_outside
     from covey.storage.folder import disk_errors
 
     # A goal may begin with a minus, which must not look like a flag.
-    options = parse(_plan_options(), joined(arguments, "--goal"), "covey plan")
+    options = parse(_plan_options(), joined(arguments, "--goal"), "plan")
     out = options.out or options.run / "media" / "plan.png"
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
-    require(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
+    usage(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
+    goals = [numbers(text) for text in options.goal]
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
     with disk_errors(out.parent):
         if options.goal:
-            plans = [run.plan([numbers(text) for text in options.goal], out, steps=options.steps, **how)]
+            plans = [run.plan(goals, out, steps=options.steps, **how)]
         else:
             plans = run.random_plans(options.random, out, **how)
     for plan in plans:
         for goal, step in zip(plan.goals, plan.steps, strict=True):
             where = ", ".join(f"{x:.2f}" for x in goal)
             print(f"goal ({where}): {f'reached at step {step}' if step >= 0 else 'not reached'}")
+    if note := goals_outside(run.best.program, np.concatenate([plan.goals for plan in plans])):
+        print(note)
     reached = [there for plan in plans for there in plan.reached]
     print(f"{sum(reached)} of {len(reached)} goals reached")
     print("\n".join(str(out.with_suffix(end)) for end in ([".png", ".gif"] if options.goal else [".png"])))
@@ -153,7 +159,7 @@ def lineage(arguments: list[str]) -> None:
     from covey.api import load
     from covey.storage.folder import disk_errors
 
-    options = parse(LineageOptions, arguments, "covey lineage")
+    options = parse(LineageOptions, arguments, "lineage")
     with disk_errors(options.run):
         print("\n".join(map(str, load(options.run).plot_population())))
 
@@ -172,11 +178,10 @@ def replay(arguments: list[str]) -> None:
     from covey.api import load
     from covey.storage.replay_file import open_replay
 
-    options = parse(ReplayOptions, arguments, "covey replay")
+    options = parse(ReplayOptions, arguments, "replay")
     file = open_replay(load(options.run).save_replay(options.out))
-    print(
-        f"{file.algorithm} on {file.environment}, step {file.step:,}: {file.steps:,} steps of {file.members} member(s)"
-    )
+    members = "1 member" if file.members == 1 else f"{file.members} members"
+    print(f"{file.algorithm} on {file.environment}, step {file.step:,}: {file.steps:,} steps of {members}")
     print(file.path)
 
 
@@ -198,7 +203,7 @@ def video(arguments: list[str]) -> None:
     from covey.api import load
     from covey.storage.folder import disk_errors
 
-    options = parse(VideoOptions, arguments, "covey video")
+    options = parse(VideoOptions, arguments, "video")
     run = load(options.run)
     with disk_errors((options.out or run.folder.media / "policy.mp4").parent):
         print(run.video(options.out, steps=options.steps, seed=options.seed))

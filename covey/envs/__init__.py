@@ -23,6 +23,7 @@ from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.plugins import allow, module_of, module_of_wrapper
 
 __all__ = [
@@ -68,7 +69,7 @@ class Adapter(NamedTuple):
     @property
     def install(self) -> str:
         """The command that installs the library, or "" if covey has no extra for it."""
-        return f"pip install 'covey[{self.extra}]'" if self.extra else ""
+        return install_command(self.extra) if self.extra else ""
 
     def make(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Env | HostEnv:
         """Makes the environment `prefix:name`, with keyword arguments if the adapter's `make` takes them."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from covey.backend import count_cores, on_device, use_cache, use_cpu_devices
 from covey.errors import CoveyError, require
+from covey.install import install_command
 from covey.islands.board import Board, Island, MemberReport
 from covey.islands.merge import fingerprint, merge, reached
 from covey.plugins import allow, allowed, append_current_folder
@@ -405,7 +406,7 @@ def _import_ray(address: str) -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise CoveyError(f"`engine` ray needs Ray ({error}): pip install 'covey[ray]'.") from None
+        raise CoveyError(f"`engine` ray needs Ray ({error}). Install it:\n  {install_command('ray')}") from None
 
 
 def _require_loopback(ray: Any) -> None:

@@ -15,6 +15,7 @@ from covey.envs.wrappers import innermost
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation.record import GIF_FRAMES, frame_interval
 from covey.evaluation.rollout import Episode
+from covey.install import install_command
 from covey.storage.atomic import replace_output, replacing
 from covey.storage.disk import make_folder, partial_path
 
@@ -119,8 +120,8 @@ def _ffmpeg() -> str:
         import imageio_ffmpeg
     except ImportError as error:
         raise CoveyError(
-            "An MP4 needs the package imageio-ffmpeg. Install it: pip install 'covey[video]'. Or write a GIF: "
-            "give an `out` such as policy.gif."
+            "An MP4 needs the package imageio-ffmpeg. Write a GIF, with an `out` such as policy.gif, or install it:\n"
+            f"  {install_command('video')}"
         ) from error
     with warnings.catch_warnings(action="ignore"):
         return imageio_ffmpeg.get_ffmpeg_exe()

@@ -246,7 +246,7 @@ def _fail(error: BaseException, describe: Callable[[CoveyError], str]) -> None:
         case LostProcess() if _Current.job and _Current.job.has_coordinator():
             reason, code = _Current.job.stopped() or describe(error), 1
         case CoveyError():
-            reason, code = describe(error), 1
+            reason, code = describe(error), error.exit_code
         case KeyboardInterrupt():
             reason, code = "It was interrupted.", 130
         case SystemExit():  # a message or the help was printed already

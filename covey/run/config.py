@@ -17,8 +17,11 @@ from covey.hyper.schedule import reconfigured
 from covey.hyper.space import parse_range, range_text
 from covey.population.pbt import PBT
 from covey.run.config_text import (
+    SHORTHANDS,
     Count,
     as_texts,
+    check_names,
+    expanded,
     flat_texts,
     from_json,
     hyper_text,
@@ -285,24 +288,32 @@ def config_type(algorithm: str) -> Any:
     return RunConfig[entry.config, hyper_text(entry.hyper)]
 
 
+def option_names(algorithm: str) -> list[str]:
+    """Returns the dotted names of all options of an algorithm's runs, such as `steps` and `agent.batch_size`."""
+    entry = agents.entry(algorithm)
+    own = [each.name for each in dataclasses.fields(RunConfig) if each.name not in ("algorithm", "agent", "hyper")]
+    config = [f"agent.{name}" for name in flat_texts(entry.config())]
+    return [*own, "seeds", *SHORTHANDS, *config, *(f"hyper.{name}" for name in by_name(entry.hyper()))]
+
+
 def default_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
     """Returns the configuration of a run.
 
     Args:
         algorithm: The agent, as in `covey agents`.
         **options: Fields of `RunConfig` that differ from the defaults. `agent` is a dictionary or the agent's Config,
-            `hyper` a dictionary or its Hyper; `seeds` is another name of `members`.
+            `hyper` a dictionary or its Hyper; `seeds` is another name of `members`. `lr` sets every learning rate,
+            `hidden` the hidden layers of every network.
 
     Example:
         >>> config = default_config("sac", env="reacher", hyper={"actor_lr": 1e-3})
     """
+    algorithm = agents.canonical_name(algorithm)
     entry = agents.entry(algorithm)
+    check_names(options, option_names(algorithm))
+    options = expanded(algorithm, options)
     if "seeds" in options:
         options["members"] = options.pop("seeds")
-    known = {each.name for each in dataclasses.fields(RunConfig)} - {"algorithm"}
-    for name in options:
-        if name not in known:
-            raise unknown("option", name, known)
     hyper = options.pop("hyper", {})
     if not dataclasses.is_dataclass(hyper):
         hyper = from_json(hyper_text(entry.hyper), as_texts(hyper), "hyper")
@@ -362,6 +373,7 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
     data = {name: value for name, value in values.items() if name not in (DIGEST, CHANGES)}
     for name in ("pbt", "space"):
         require(isinstance(data.get(name), dict | None), f"{path}: {name} must be an object, not {data.get(name)!r}.")
+    data["algorithm"] = agents.canonical_name(data["algorithm"])
     entry = agents.entry(data["algorithm"])
     agent = from_json(entry.config, data.pop("agent", {}), "agent")
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")

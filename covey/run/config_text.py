@@ -10,8 +10,14 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from covey import agents
 from covey.errors import CoveyError, require, unknown
+from covey.hyper.names import by_name
 from covey.hyper.schedule import parse_schedule
 from covey.hyper.space import range_text
+from covey.nn.parts import Torso
+from covey.synonyms import suggestion
+
+SHORTHANDS = ("lr", "hidden")
+"""Options that stand for several others (see `expanded`)."""
 
 
 def parse_count(texts: list[str]) -> int:
@@ -22,14 +28,14 @@ def parse_count(texts: list[str]) -> int:
             return int(value)
     except ValueError:
         pass
-    raise ValueError(f"{texts[0]} is not a whole number, such as 20000, 20_000 or 2e4")
+    raise ValueError(f"must be a whole number, such as 20000, 20_000 or 2e4, not {texts[0]!r}")
 
 
 Count = Annotated[
     int,
     PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
+        metavar="COUNT",
         instance_from_str=parse_count,
         is_instance=lambda x: isinstance(x, int),
         str_from_instance=lambda x: [str(x)],
@@ -138,6 +144,102 @@ def _value_text(value: Any) -> Any:
     if isinstance(value, dict) or hasattr(value, "_asdict"):
         return as_texts(value)
     return [str(each) for each in value] if isinstance(value, list | tuple) else str(value)
+
+
+def expanded(algorithm: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options with the shorthands `lr` and `hidden` written out. An option that is named itself wins.
+
+    `lr` sets every learning rate of the agent; in a population those are then fixed, not searched. `hidden` sets the
+    hidden layers of every network, except of an encoder, which an agent has only if its own option gives it layers.
+
+    Args:
+        algorithm: The agent.
+        options: Options in the form that `covey.train` takes.
+    """
+    rest = {name: value for name, value in options.items() if name not in SHORTHANDS}
+    written: dict[str, Any] = {}
+    if options.get("lr") is not None:
+        lr = str(options["lr"])
+        parse_schedule("`lr`", lr, 1)
+        _require_dictionary("lr", "hyper", rest)
+        written["hyper"] = learning_rates(algorithm, lr)
+        if rest.get("pbt") is not None:
+            written["space"] = learning_rates(algorithm, "off")
+    if options.get("hidden") is not None:
+        given = options["hidden"]
+        sizes = list(given) if isinstance(given, list | tuple) else [given]
+        whole = all(isinstance(size, int) and size > 0 for size in sizes)
+        require(
+            whole and bool(sizes),
+            f"`hidden` must be positive whole numbers, as in 256 256, not {' '.join(map(str, sizes))}.",
+        )
+        _require_dictionary("hidden", "agent", rest)
+        written["agent"] = _widths(agents.entry(algorithm).config(), sizes)
+    return merged(written, rest)
+
+
+def learning_rates(algorithm: str, value: str) -> dict[str, Any]:
+    """Returns every learning rate of an algorithm with the same value, nested like its Hyper."""
+    names = [name for name in by_name(agents.entry(algorithm).hyper()) if name.endswith("_lr")]
+    require(bool(names), f"{algorithm} has no learning rate that `lr` could set.")
+    return functools.reduce(merged, (_nested(name, value) for name in names))
+
+
+def _nested(name: str, value: Any) -> dict[str, Any]:
+    first, _, rest = name.partition(".")
+    return {first: _nested(rest, value) if rest else value}
+
+
+def _widths(config: Any, sizes: list[int]) -> dict[str, Any]:
+    found = {}
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if isinstance(value, Torso) and value.hidden:
+            found[each.name] = {"hidden": sizes}
+        elif dataclasses.is_dataclass(value) and (inner := _widths(value, sizes)):
+            found[each.name] = inner
+    return found
+
+
+def _require_dictionary(shorthand: str, name: str, options: dict[str, Any]) -> None:
+    require(
+        isinstance(options.get(name, {}), dict),
+        f"`{shorthand}` and a whole {type(options.get(name)).__name__} as `{name}` exclude each other: set it there.",
+    )
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Returns `old` with the values of `new` in place of its own, nested ones too."""
+    both = {n: merged(old[n], x) for n, x in new.items() if isinstance(x, dict) and isinstance(old.get(n), dict)}
+    return old | new | both
+
+
+def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Flattens nested dictionaries; the keys are dotted names."""
+    found = {}
+    for name, value in values.items():
+        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return found
+
+
+def check_names(options: dict[str, Any], known: list[str]) -> None:
+    """Raises a CoveyError for options that do not exist, which names the option that was probably meant.
+
+    Args:
+        options: Options in the form that `covey.train` takes.
+        known: The dotted names of all options.
+    """
+    groups = {path.rpartition(".")[0] for path in known} | {"space", "pbt"}
+    groups |= {group.rpartition(".")[0] for group in groups}
+    for path in flat(options):
+        group, _, name = path.rpartition(".")
+        if path in known or path in groups or path.partition(".")[0] in ("space", "pbt"):
+            continue
+        meant = suggestion(name, known) if group in groups else ""
+        if meant:
+            raise CoveyError(f"There is no option `{path}`. {meant}")
+        if not group:
+            raise unknown("option", name, [each for each in known if "." not in each])
 
 
 def to_json(config: Any) -> Any:

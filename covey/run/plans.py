@@ -104,6 +104,19 @@ def goal_radius(planner: Planner, radius: float | None) -> float:
     return radius
 
 
+def goals_outside(program: PolicyProgram, goals: np.ndarray) -> str:
+    """Returns a note about goals [G, D] outside of the descriptor's limits, out of reach; "" if there are none."""
+    agent: Any = program.skill_agent
+    limits = goal_limits(agent)
+    if limits is None or goals.shape[1:] != (len(limits[0]),):
+        return ""
+    low, high = limits
+    outside = [goal for goal in goals if not (np.all(goal >= low) and np.all(goal <= high))]
+    listed = " and ".join(",".join(f"{x:g}" for x in goal) for goal in outside)
+    ranges = (f"{n} {a:g} to {b:g}" for n, a, b in zip(goal_names(agent), low, high, strict=True))
+    return f"Note: outside of the limits ({', '.join(ranges)}), so out of reach: {listed}." if outside else ""
+
+
 def plan_episode(
     planner: Planner, best: BestPolicy, goals: np.ndarray, radius: float, seed: int, steps: int
 ) -> tuple[Plan, Episode]:

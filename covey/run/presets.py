@@ -7,7 +7,10 @@ PyTorch start with PyTorch's initial weights.
 
 from typing import Any, NamedTuple
 
+from covey.agents import canonical_name
+from covey.errors import CoveyError
 from covey.run.config import RunConfig, default_config
+from covey.run.config_text import expanded, flat, merged
 
 
 class Published(NamedTuple):
@@ -240,30 +243,32 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 
 def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
     """Returns the configuration of the preset for an algorithm and an environment, with the given options."""
+    algorithm = canonical_name(algorithm)
     preset = PRESETS.get((algorithm, str(options.get("env", RunConfig.env))), {})
-    return default_config(algorithm, **merged(preset, options))
+    return default_config(algorithm, **merged(preset, expanded(algorithm, options)))
 
 
 def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> str:
     """Returns a preset in one line; with a configuration, only the values in effect there. Empty without one."""
+    return ", ".join(f"{name} {x}" for name, x in values_of(algorithm, env, within).items())
+
+
+def values_of(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> dict[str, Any]:
+    """Returns the values of a preset by dotted names; with a configuration, only those in effect there."""
     preset = PRESETS.get((algorithm, env), {})
     config = default_config(algorithm, **preset)
-    values = [(name, _value(config, name)) for name in flat(preset)]
-    return ", ".join(f"{name} {x}" for name, x in values if within is None or _value(within, name) == x)
+    values = {name: _value(config, name) for name in flat(preset)}
+    return {name: x for name, x in values.items() if within is None or _value(within, name) == x}
 
 
-def flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Flattens nested dictionaries; the keys are dotted names."""
-    found = {}
-    for name, value in values.items():
-        found |= flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
-    return found
-
-
-def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Returns `old` with the values of `new` in place of its own, nested ones too."""
-    both = {n: merged(old[n], x) for n, x in new.items() if isinstance(x, dict) and isinstance(old.get(n), dict)}
-    return old | new | both
+def with_source(error: CoveyError, config: RunConfig[Any, Any]) -> CoveyError:
+    """Returns an error that also says which of the options that it names have their value from a preset."""
+    values = values_of(config.algorithm, config.env, config)
+    named = [f"`{name}` {x}" for name, x in values.items() if f"`{name}`" in str(error)]
+    if not named or error.owner is not None:
+        return error
+    verb = "comes" if len(named) == 1 else "come"
+    return CoveyError(f"{error} ({' and '.join(named)} {verb} from the preset for {config.algorithm} on {config.env}.)")
 
 
 def _value(config: Any, name: str) -> Any:

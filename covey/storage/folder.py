@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from covey.errors import CoveyError, require
+from covey.plugins import allowed
 from covey.storage.atomic import replace_text
 from covey.storage.changes import Changes
 from covey.storage.config import CHANGES, read_verified, write_config
@@ -223,5 +224,7 @@ def _environment() -> str:
     for package in OPTIONAL_PACKAGES:
         with suppress(PackageNotFoundError):
             lines.append(f"{package}: {version(package)}")
+    if allowed():
+        lines.append(f"plugins: {' '.join(allowed())}")
     devices = ", ".join(f"{d.platform} {d.device_kind}" for d in jax.devices())
     return "\n".join([*lines, f"devices: {devices}", f"cores: {os.cpu_count()}"]) + "\n"

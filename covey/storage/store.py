@@ -233,7 +233,8 @@ class Writer:
     def cost(self) -> str:
         """Returns a sentence about the time that saving took."""
         share = 100 * self.seconds / max(self.elapsed, 1e-9)
-        return f"{self.written} checkpoint(s) took {self.seconds:.1f} s, {share:.1f} % of the time"
+        counted = "1 checkpoint" if self.written == 1 else f"{self.written} checkpoints"
+        return f"{counted} took {self.seconds:.1f} s, {share:.1f} % of the time"
 
     def due(self, size: float) -> bool:
         """Returns whether the next checkpoint, of about `size` bytes, is due."""

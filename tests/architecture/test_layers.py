@@ -11,7 +11,7 @@ from tests.architecture.source import MODULES, calls, imports, tree_of
 LAYERS = (
     "types errors",
     "devices",
-    "backend plugins signals",
+    "backend plugins signals install synonyms",
     "agent hyper nn envs",
     "agents replay",
     "training storage",

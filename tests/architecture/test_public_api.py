@@ -13,6 +13,7 @@ import covey
 from covey.api import ResumeOptions, RunOptions, TrainOptions
 from covey.launch import RESUMABLE
 from covey.run.config import RunConfig
+from covey.run.config_text import SHORTHANDS
 from tests.architecture.source import MODULES, tree_of
 
 NAMES = [name for name in dir(covey) if not name.startswith("_")]
@@ -77,9 +78,9 @@ def test_options_are_typed():
     """Type checkers know every option of `train`, `evolve` and `resume`."""
     fields = {each.name for each in dataclasses.fields(RunConfig)}
     population = {"algorithm", "members", "pbt", "space", "engine", "islands"}
-    assert set(RunOptions.__annotations__) == fields - population
+    assert set(RunOptions.__annotations__) == fields - population | set(SHORTHANDS)
     assert set(TrainOptions.__annotations__) == set(RunOptions.__annotations__) | {"seeds"}
-    assert set(ResumeOptions.__annotations__) == set(RESUMABLE)
+    assert set(ResumeOptions.__annotations__) == {*RESUMABLE, "lr"}
 
 
 def test_help_is_fast():

@@ -123,7 +123,8 @@ TABLE = {
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
     "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "exclude each other"),
-    "presets of something": (["presets", "td3"], "takes no arguments"),
+    "presets of two": (["presets", "td3", "sac"], "takes one agent"),
+    "presets of nothing": (["presets", "td4"], "Did you mean 'td3'"),
     "no such config": ([*TRAIN, "--config", "nowhere.json"], "nowhere.json"),
     "no such plugin": (["--plugin", "no_such_module", "envs"], "no_such_module"),
     "no such run": (["resume", "nowhere"], "no run folder nowhere"),
@@ -132,6 +133,74 @@ TABLE = {
     "a folder below a file": (["train", "td3", "--out", "FILE/run"], "Can't write to"),
     "a folder with something else in it": (["train", "td3", "--out", "."], "not an empty folder"),
 }
+
+
+USAGE = [
+    [],
+    ["tran"],
+    ["train"],
+    ["train", "tdd3"],
+    ["train", "td3", "--stepz", "9"],
+    ["train", "td3", "--steps", "many"],
+    ["train", "td3", "--steps", "1.5"],
+    ["train", "td3", "--steps"],
+    ["train", "td3", "--lr", "fast"],
+    ["train", "td3", "--hyper.tau", "fast"],
+    ["train", "td3", "--updates-per-step", "many"],
+    ["train", "td3", "--hidden", "wide"],
+    ["train", "td3", "--seed", "1e3"],
+    ["train", "td3", "--preset", "fast"],
+    ["train", "td3", "--precision", "float64"],
+    ["train", "td3", "pendulum"],
+    ["train", "td3", "--preset", "on", "--config", "file"],
+    ["evolve", "td3", "--process", "1"],
+    ["resume"],
+    ["eval"],
+    ["eval", "one", "two"],
+    ["eval", "run", "--episodes", "many"],
+    ["plot"],
+    ["plan", "run"],
+    ["plan", "run", "--goal", "3,up"],
+    ["check-env"],
+    ["check-env", "point", "pendulum"],
+    ["envs", "--all"],
+    ["agents", "td4"],
+    ["presets", "td4"],
+    ["completion", "tcsh"],
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
+def test_a_command_line_that_is_not_understood_exits_with_2(arguments: list[str], tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert main(arguments) == 2
+    except SystemExit as stop:  # how tyro ends
+        assert stop.code == 2
+    assert not any(tmp_path.iterdir())
+
+
+def test_other_failures_exit_with_1_and_interrupts_with_130(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "nowhere"]) == main(["train", "td3", "--steps", "0"]) == main(["check-env", "pendulam"]) == 1
+    assert main(["train", "td3", "--config", "nowhere.json"]) == 1
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("covey.launch.start_run", interrupted)
+    assert main(["train", "td3"]) == 130
+
+
+def test_a_value_of_a_preset_is_named(tmp_path: Path, capsys):
+    line = ["train", "sac", "--env", "gymnasium:Hopper-v5", "--steps", "5000", "--out", str(tmp_path / "run")]
+    assert main(line) == 1
+    said = "(--warmup 10000 comes from the preset for sac on gymnasium:Hopper-v5.)"
+    assert said in capsys.readouterr().err
+    assert main([*line, "--warmup", "6000"]) == 1
+    assert "preset" not in capsys.readouterr().err
+    with pytest.raises(covey.CoveyError, match="`warmup` 10000 comes from the preset"):
+        covey.train("sac", env="gymnasium:Hopper-v5", steps=5000, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("case", TABLE)

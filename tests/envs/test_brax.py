@@ -1,5 +1,6 @@
 """Brax: the contract, feet against MuJoCo's own geometry, the `_omni` tasks, names, and a whole run."""
 
+import re
 from types import SimpleNamespace
 
 import jax
@@ -14,6 +15,7 @@ from covey.envs.check import EPISODES, STEPS, check, probe
 from covey.envs.compiled import brax
 from covey.envs.compiled.brax import Brax
 from covey.errors import CoveyError
+from covey.install import install_command
 from covey.plots.film import write_gif
 from tests.runs import assert_same_run
 
@@ -98,7 +100,7 @@ def test_wrong_names(name: str, message: str):
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "brax.envs", None)
     brax._load.cache_clear()
-    with pytest.raises(CoveyError, match=r"pip install 'covey\[brax\]'"):
+    with pytest.raises(CoveyError, match=re.escape(install_command("brax"))):
         envs.make("brax:ant")
 
 

@@ -12,6 +12,7 @@ from covey.cli import main
 from covey.envs.base import Outcome
 from covey.envs.builtin.point import Point
 from covey.envs.check import check
+from covey.install import install_command
 from covey.types import EnvSpec
 
 CALLS = []
@@ -114,10 +115,12 @@ def test_from_the_command_line(monkeypatch, capsys):
     assert main(["check-env", "brax:antt"]) == 1 and "'ant'" in capsys.readouterr().err
 
 
-def test_libraries_are_listed_with_their_install_command(capsys):
+def test_libraries_are_listed_and_missing_ones_with_their_install_command(monkeypatch, capsys):
+    monkeypatch.setattr("covey.cli.catalogue.is_installed", lambda prefix: prefix != "brax")
     assert main(["envs"]) == 0
     said = capsys.readouterr().out
-    assert all(f"{prefix}:" in said and f"pip install 'covey[{prefix}]'" in said for prefix in envs.ADAPTERS)
+    assert all(f"{prefix}:" in said for prefix in envs.ADAPTERS)
+    assert f"not installed: {install_command('brax')}" in said and said.count("pip install") == 1
     assert main(["envs", "brax"]) == 0
     assert "brax:ant_omni\n" in capsys.readouterr().out
     assert main(["envs", "bracks"]) == 1 and "'brax'" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The adapter to EnvPool, if it is installed: `make test-envpool`, as in CI, installs its 800 MB."""
 
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 from covey import envs
 from covey.cli import main
 from covey.errors import CoveyError
+from covey.install import install_command
 
 installed = pytest.mark.skipif(find_spec("envpool") is None, reason="EnvPool is not installed")
 
 
 @pytest.mark.skipif(find_spec("envpool") is not None, reason="EnvPool is installed")
 def test_the_missing_package_is_named():
-    with pytest.raises(CoveyError, match=r"pip install 'covey\[envpool\]'"):
+    with pytest.raises(CoveyError, match=re.escape(install_command("envpool"))):
         envs.make("envpool:Hopper-v5")
 
 

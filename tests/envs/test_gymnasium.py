@@ -1,5 +1,6 @@
 """The adapter to Gymnasium: the same stream as Gymnasium's own vector environments, exact states, early errors."""
 
+import re
 from functools import partial
 
 import gymnasium
@@ -12,6 +13,7 @@ from covey.envs.host.batch import LocalBatch
 from covey.envs.host.state import load_env, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.errors import CoveyError
+from covey.install import install_command
 
 TASKS = "gymnasium:tests.host_tasks"
 
@@ -176,7 +178,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
         raise ImportError("No module named 'mujoco'", name="mujoco")
 
     monkeypatch.setattr("gymnasium.make", lambda *_, **__: fails())
-    with pytest.raises(CoveyError, match=r"pip install 'covey\[mujoco\]'"):
+    with pytest.raises(CoveyError, match=re.escape(install_command("mujoco"))):
         envs.make("gymnasium:Hopper-v5")
 
 

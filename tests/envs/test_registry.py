@@ -10,6 +10,7 @@ from covey import envs
 from covey.cli import main
 from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
+from covey.install import install_command
 
 MODULE = """
 from covey.envs.builtin.point import Point
@@ -67,7 +68,7 @@ def test_an_adapter_that_is_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyP
     envs.register_adapter("arena", "covey_test_adapter", "Arenas of any size.", extra="arena")
     assert "covey_test_adapter" not in sys.modules
     assert envs.make("arena:4") == Point(arena=4.0) and envs.adapter("arena").names() == ("3", "4")
-    assert envs.adapter("arena").install == "pip install 'covey[arena]'"
+    assert envs.adapter("arena").install == install_command("arena")
     assert main(["envs", "arena"]) == 0 and capsys.readouterr().out == "arena:3\narena:4\n"
 
 

@@ -11,6 +11,7 @@ import pytest
 from covey.cli import main
 from covey.envs.builtin.point import Point
 from covey.errors import CoveyError
+from covey.install import install_command
 from tests.runs import tiny
 
 
@@ -41,7 +42,7 @@ def test_gif_and_wrong_kinds(run, tmp_path, capsys):
 def test_without_the_package(run, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert main(["video", str(run.path)]) == 1
-    assert "pip install 'covey[video]'" in capsys.readouterr().err
+    assert install_command("video") in capsys.readouterr().err
 
 
 def test_a_run_ends_well_where_nothing_can_be_drawn(monkeypatch, tmp_path, capsys):

@@ -121,7 +121,7 @@ def test_wrong_options_of_one_end_both(tmp_path: Path):
     assert "have different options: --replay" in output[0] or "Process 1 of this job has stopped" in output[0]
     first, second = job([*EVOLVE, "--out", str(tmp_path / "run")], second=("--nonsense",))
     assert "--nonsense" in second.communicate(timeout=90)[0] and second.returncode == 2
-    assert "Process 1 of this job has stopped: It was given wrong options." in ended([first])[0]
+    assert "Process 1 of this job has stopped: There is no option --nonsense." in ended([first])[0]
 
 
 def test_an_error_of_one_ends_both(tmp_path: Path):

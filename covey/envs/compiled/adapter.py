@@ -17,6 +17,7 @@ import numpy as np
 
 from covey.backend import silence_mujoco
 from covey.errors import CoveyError
+from covey.install import install_command
 from covey.types import Array
 
 HEIGHT, WIDTH = 240, 320
@@ -41,7 +42,7 @@ def import_library(module: str, extra: str) -> ModuleType:
     except ImportError as error:
         raise CoveyError(
             f"The {extra!r} environments need a package that is not installed or can't be imported ({error}). "
-            f"Install it: pip install 'covey[{extra}]'."
+            f"Install it:\n  {install_command(extra)}"
         ) from error
 
 

@@ -13,6 +13,7 @@ from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.envs.host import gymnasium
 from covey.envs.options import as_arguments, check_names
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.types import EnvSpec
 
 
@@ -84,7 +85,9 @@ def _envpool() -> Any:
     try:
         import envpool
     except ImportError:
-        raise CoveyError("EnvPool is not installed. Install it: pip install 'covey[envpool]' (about 800 MB).") from None
+        raise CoveyError(
+            f"EnvPool is not installed. Install it (about 800 MB):\n  {install_command('envpool')}"
+        ) from None
     return envpool
 
 

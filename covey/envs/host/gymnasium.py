@@ -25,6 +25,7 @@ from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.envs.options import as_arguments, called, check_names, parameters
 from covey.errors import CoveyError, require, unknown
+from covey.install import install_command
 from covey.plugins import import_allowed
 from covey.types import EnvSpec
 
@@ -158,7 +159,7 @@ def _gymnasium() -> Any:
         import gymnasium
     except ImportError:
         raise CoveyError(
-            "Gymnasium is not installed. Install it: pip install 'covey[gymnasium]' (or 'covey[mujoco]' for robots)."
+            f"Gymnasium is not installed. Install it, here with MuJoCo's robots:\n  {install_command('mujoco')}"
         ) from None
     return gymnasium
 
@@ -268,7 +269,7 @@ def _tried(factory: Callable[..., Any], name: str) -> Any:
         raise EnvError(str(error), error.owner) from error
     except Exception as error:
         extra = next((x for package, x in EXTRAS.items() if package in str(error) and not find_spec(package)), None)
-        remedy = f" Install what it needs: pip install 'covey[{extra}]'." if extra else ""
+        remedy = f". Install what it needs:\n  {install_command(extra)}" if extra else ""
         raise EnvError(f"{name} can't be made: {type(error).__name__}: {error}{remedy}") from error
 
 
