@@ -25,7 +25,7 @@ from covey.run.config_text import (
 )
 from covey.run.limits import LARGEST, check_numbers
 from covey.storage.config import CHANGES, DIGEST, read_config
-from covey.storage.folder import RunFolder
+from covey.storage.folder import RunFolder, is_folder_name
 from covey.storage.replay_file import open_replay
 
 AgentConfig = TypeVar("AgentConfig")
@@ -55,6 +55,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     linear, exponential, cosine; for example linear:0.3:0.05."""
     env: str = "pendulum"
     """The environment; `covey envs` lists them."""
+    name: str = ""
+    """A name for the run: its folder is runs/NAME, and curves show it in their legend."""
     steps: Count = 20_000
     """Environment steps of each member."""
     seed: int = 0
@@ -104,6 +106,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         check_numbers(self)
         self._check_signs()
         self._check_choices()
+        require(
+            not self.name or is_folder_name(self.name),
+            f"`name` {self.name!r} can't be the name of a folder. Use letters, digits, spaces, and . _ + = -, at most "
+            "100 of them, beginning with a letter or a digit.",
+        )
         require(
             self.workers <= self.envs * self.members,
             f"`workers` {self.workers} is more than the {self.envs * self.members} environments. Raise `envs`.",

@@ -15,7 +15,7 @@ LAYERS = (
     "agents replay",
     "training storage",
     "population evaluation",
-    "plots",
+    "plots callbacks",
     "run",
     "islands",
     "launch",
