@@ -12,7 +12,7 @@ import numpy as np
 from covey.evaluation.stats import Interval
 from covey.hyper.range import Range
 
-FAR = 10.0
+FAR = 30.0
 """A value is far outside of a logarithmic range from this factor on."""
 SAME = 4
 """This many equal evaluations in a row are no coincidence."""

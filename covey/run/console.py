@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from textwrap import fill
 from typing import IO, Any
 
 import jax
@@ -72,6 +73,11 @@ class Reporter:
         """Prints a line in bold."""
         self.console.print(text, style="bold", markup=False)
 
+    def detail(self, text: str) -> None:
+        """Prints an indented line, wrapped at the width of the terminal."""
+        width = 10_000 if self.console.soft_wrap else self.console.width
+        self.say(fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+
     def advise(self, facts: Facts) -> None:
         """Prints a note for each rule that applies (see `covey.evaluation.advice`), each note once."""
         for text in notes(facts):
@@ -111,6 +117,7 @@ class Reporter:
             self.bar = Progress(*columns, console=self.console, refresh_per_second=4, expand=True)
             self.task = self.bar.add_task("", total=total, completed=done, remaining="-:--:--")
             self.bar.start()
+        self.update(done, 0.0, 0.0)
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
         """Moves the progress bar."""
@@ -177,8 +184,10 @@ class Reporter:
         self.update(step, *self._speeds)
 
     def _line(self, step: int, texts: tuple[str, ...], speed: float) -> None:
-        parts = (*texts, f"{speed:,.0f} steps/s") if speed else texts
-        self.say(f"step {step:>10,}  {'  '.join(parts)}")
+        parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if speed else [])]
+        while not self.console.soft_wrap and len("  ".join(parts)) > self.console.width and len(parts) > 2:
+            parts.pop()  # the most important parts are the first
+        self.say("  ".join(parts))
 
     def stop(self) -> None:
         """Removes the progress bar."""
@@ -238,26 +247,24 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
     steps = program.total * program.block_steps
     named = f"{config.name}: " if config.name else ""
     reporter.heading(f"{named}{config.algorithm} on {config.env}, {steps:,} steps, {_who(program)}")
-    reporter.say(
-        f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
+    reporter.detail(
+        f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
     chosen = differences(type(config.agent)(), config.agent) + differences(type(config.hyper)(), config.hyper)
     if chosen:
-        source = "preset and options" if is_preset else "options"
-        ignore = " (--preset off ignores the preset)" if is_preset else ""
         values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
-        reporter.say(f"  {source}{ignore}: {values}")
+        reporter.detail(f"{'preset (--preset off ignores it)' if is_preset else 'options'}: {values}")
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
         replaced = config.pbt.losers(config.members)
-        reporter.say(f"  search space: {ranges or 'empty'}")
-        reporter.say(
-            f"  {len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
+        reporter.detail(f"search space: {ranges or 'empty'}")
+        reporter.detail(
+            f"{len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
             f"{replaced} worst by {config.fitness} copy one of the {config.pbt.donors(config.members)} best"
         )
-    reporter.say(f"  {_evaluations(program)}")
-    reporter.say(f"  run folder: {folder.path}")
+    reporter.detail(_evaluations(program))
+    reporter.detail(f"run folder: {folder.path}")
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}
     reporter.advise(Facts(hyper=fixed, space=program.policy.entry.space))
@@ -272,20 +279,20 @@ def _evaluations(program: Program) -> str:
     """Says when the run is evaluated, and what the numbers of an evaluation mean."""
     config = program.config
     blocks = program.total / len(program.evaluations)
-    every = f"{blocks * program.block_steps:,.0f} steps"
+    when = f"every {blocks * program.block_steps:,.0f} steps"
     if not blocks.is_integer():
-        every = f"about {every} (at the end of a block of {program.block_steps})"
+        when = f"about {when} (after whole blocks of {program.block_steps})"
     episodes = f"{config.episodes} greedy episodes"
     if program.policy.entry.is_skill_agent:
-        return f"evaluation every {every}: {episodes}; information in nats (`covey skills` draws the skills)"
+        return f"evaluation {when}: {episodes}; information in nats (`covey skills` draws the skills)"
     if config.pbt:
-        return f"evaluation every {every}: {episodes} of each member"
+        return f"evaluation {when}: {episodes} of each member"
     if config.members > 1:
         return (
-            f"evaluation every {every}: mean return of {config.members} seeds, {episodes} each "
+            f"evaluation {when}: mean return of {config.members} seeds, {episodes} each "
             "[95 % interval over seeds]"
         )
-    return f"evaluation every {every}: mean return of {episodes} [95 % interval]"
+    return f"evaluation {when}: mean return of {episodes} [95 % interval]"
 
 
 def seed_table(metrics: Mapping[str, Mapping[str, Sequence[float]]], seed: int) -> list[str]:
@@ -299,7 +306,7 @@ def seed_table(metrics: Mapping[str, Mapping[str, Sequence[float]]], seed: int) 
     lines = [f"{'seed':>6}  {'last evaluation':<28}{'best':>10}  at step"]
     for member, found in sorted(by_member.items()):
         step, best = max(found, key=lambda each: each[1].centre)
-        lines.append(f"{seed + member:>6}  {found[-1][1]!s:<28}{best.centre:>10z.1f}  {step:,}")
+        lines.append(f"{seed + member:>6}  {found[-1][1]!s:<28}{best.centre:>z10.1f}  {step:,}")
     return lines
 
 

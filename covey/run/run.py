@@ -1,6 +1,6 @@
 """A run on disk, and everything that can be done with it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from covey.errors import require
 from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
 from covey.run import plans
 from covey.run.config import RunConfig
-from covey.run.config_text import to_json
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
 from covey.run.policy import ANIMATION, FINAL_EVALUATION, BestPolicy, PolicyProgram, build_policy, load_best
 from covey.run.program import replay_of
@@ -279,7 +278,7 @@ class Run:
             The path of the PNG; a notebook shows the picture.
         """
         metric = agents.entry(self.config.algorithm).curve
-        title = plots.title([to_json(self.config)], metric)
+        title = plots.title([asdict(self.config)], metric)
         drawn = plots.curve(metrics.read_run_metrics(self.path, metric), metric, self.path.name)
         return plots.plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)
 
