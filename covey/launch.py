@@ -35,6 +35,8 @@ from covey.storage.store import Store
 
 UNTUNED = ("name", "members", "pbt", "space", "islands", "engine", "devices")
 """Options of a population that a run of one agent does not have."""
+COMMAND_WIDTH = 72
+"""Columns of a command that is printed."""
 LOCAL = Cluster()
 MOST_PATH = 4096
 RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
@@ -323,8 +325,15 @@ def winner_command(run: Run) -> str:
     found = flat(run.best_hyper())
     tuned = {f"hyper.{name}": found[name] for name in config.searched()}
     changed = {name: value for name, _, value in differences(plain, config) if name.split(".")[0] not in UNTUNED}
+    if config.capacity == min(config.steps, MOST_REPLAY):
+        changed.pop("capacity", None)
     options = {"env": config.env, **changed, **tuned}
-    return " ".join([f"covey train {config.algorithm}", *(_option(name, value) for name, value in options.items())])
+    texts = [f"covey train {config.algorithm}", *(_option(name, value) for name, value in options.items())]
+    lines = [""]
+    for text in texts:  # a shell joins lines that end with a backslash
+        fits = len(f"{lines[-1]} {text}") <= COMMAND_WIDTH
+        lines = [*lines[:-1], f"{lines[-1]} {text}".strip()] if fits else [*lines, text]
+    return " \\\n    ".join(lines)
 
 
 def _option(name: str, value: Any) -> str:

@@ -46,9 +46,8 @@ class PlotOptions:
     """Run folders."""
     out: Path | None = None
     """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
-    metric: tuple[str, ...] = ()
-    """Metrics, by their names in metrics.jsonl, each in a panel of its own; by default the return, or of skills the
-    information."""
+    metric: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """Metrics by their names in metrics.jsonl, each in its own panel; by default the return, or skills' information."""
     label: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """The label of a run in the legend, once for each run; by default its --name, or what differs between the runs."""
 
@@ -69,7 +68,7 @@ def plot(arguments: list[str]) -> None:
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     configs = [_config(run) for run in options.runs]
-    metrics = options.metric or (_curve_of(configs),)
+    metrics = [name for names in options.metric for name in names] or [_curve_of(configs)]
     names = options.label or labels(configs, [run.name for run in options.runs])
     with disk_errors(out.parent):
         found = {metric: [read_run_metrics(run, metric) for run in options.runs] for metric in metrics}

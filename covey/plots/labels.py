@@ -5,6 +5,8 @@ from typing import Any
 
 HIDDEN = ("name", "digest", "changes", "pbt", "space")
 """Fields of config.json that no label shows: they are not options, or too long."""
+SECONDARY = ("seed", "steps", "members", "capacity", "evaluations", "episodes", "devices", "workers", "islands")
+"""Options that a label shows only if no other differs."""
 MOST_SHOWN = 3
 """Differing options in a label; more are only counted."""
 
@@ -26,7 +28,7 @@ def labels(configs: Sequence[Config], folders: Sequence[str]) -> list[str]:
     flat = [_flat(config) for config in configs]
     shared = [name for name in flat[0] if all(name in each for each in flat)] if all(flat) else []
     differing = [name for name in shared if len({str(each[name]) for each in flat}) > 1]
-    others = [name for name in differing if name not in ("seed", "capacity")]
+    others = [name for name in differing if name not in SECONDARY]
     texts = [_label(each, others or differing) for each in flat]
     names = [str(config.get("name", "")) for config in configs]
     found = [name or text or folder for name, text, folder in zip(names, texts, folders, strict=True)]

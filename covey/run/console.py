@@ -116,8 +116,8 @@ class Reporter:
             )
             self.bar = Progress(*columns, console=self.console, refresh_per_second=4, expand=True)
             self.task = self.bar.add_task("", total=total, completed=done, remaining="-:--:--")
+            self.update(done, 0.0, 0.0)
             self.bar.start()
-        self.update(done, 0.0, 0.0)
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
         """Moves the progress bar."""
@@ -184,7 +184,8 @@ class Reporter:
         self.update(step, *self._speeds)
 
     def _line(self, step: int, texts: tuple[str, ...], speed: float) -> None:
-        parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if speed else [])]
+        is_shown = speed and self.bar is None  # beside a bar the speed is known
+        parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if is_shown else [])]
         while not self.console.soft_wrap and len("  ".join(parts)) > self.console.width and len(parts) > 2:
             parts.pop()  # the most important parts are the first
         self.say("  ".join(parts))
@@ -251,17 +252,20 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
-    chosen = differences(type(config.agent)(), config.agent) + differences(type(config.hyper)(), config.hyper)
+    hyper = [each for each in differences(type(config.hyper)(), config.hyper) if each[0] not in program.space]
+    chosen = differences(type(config.agent)(), config.agent) + hyper
     if chosen:
         values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
         reporter.detail(f"{'preset (--preset off ignores it)' if is_preset else 'options'}: {values}")
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
         replaced = config.pbt.losers(config.members)
+        donors = config.pbt.donors(config.members)
         reporter.detail(f"search space: {ranges or 'empty'}")
         reporter.detail(
             f"{len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
-            f"{replaced} worst by {config.fitness} copy one of the {config.pbt.donors(config.members)} best"
+            f"{f'{replaced} worst' if replaced > 1 else 'worst'} by {config.fitness} "
+            f"{'copy' if replaced > 1 else 'copies'} {f'one of the {donors} best' if donors > 1 else 'the best'}"
         )
     reporter.detail(_evaluations(program))
     reporter.detail(f"run folder: {folder.path}")
