@@ -286,7 +286,8 @@ def finish(run: Run, best_step: int, reporter: Reporter) -> None:
     if run.config.members > 1 and run.config.pbt is None and not run.best.program.skill_agent:
         for line in seed_table(metrics, run.config.seed):
             reporter.say(line)
-    reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
+    which = "Newest" if run.best.program.skill_agent else "Best"
+    reporter.heading(f"{which} policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {_path_or_reason(run.plot)}")
     try:
         episode = run.episode(frames=GIF_FRAMES)

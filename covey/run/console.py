@@ -37,10 +37,9 @@ class Reporter:
         """`file` is printed to instead of the standard output."""
         in_notebook = file is None and "ipykernel" in sys.modules
         width = NOTEBOOK_WIDTH if in_notebook else None
-        # In a notebook rich would make a block of its own of every line.
-        self.console = Console(
-            quiet=quiet, highlight=False, emoji=False, file=file, force_jupyter=False, width=width, color_system="auto"
-        )
+        # In a notebook rich would make a block of its own of every line, and print every frame of a spinner.
+        notebook = {"force_jupyter": False, "force_terminal": False} if in_notebook else {}
+        self.console = Console(quiet=quiet, highlight=False, emoji=False, file=file, width=width, **notebook)
         self.console.soft_wrap = not self.console.is_terminal and not in_notebook
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None
@@ -137,9 +136,10 @@ class Reporter:
         steps, updates = self._speeds
         first = self._figures[0] if self._figures else ""
         centre = first.partition(" [")[0]
-        long = f"{step:,} of {self._total:,} steps  {steps:,.0f} steps/s  {updates:,.0f} updates/s"
+        speeds = f"  {steps:,.0f} steps/s  {updates:,.0f} updates/s" if steps else ""
+        long = f"{step:,} of {self._total:,} steps{speeds}"
         done, total, acted, learned = (short_number(x, digits=3) for x in (step, self._total, steps, updates))
-        short = f"{done}/{total}  {acted} steps/s"
+        short = f"{done}/{total}  {acted} steps/s" if steps else f"{done}/{total}"
         options = (
             (long, first, self._train, *self._figures[1:]),
             (long, first, self._train),
@@ -292,10 +292,7 @@ def _evaluations(program: Program) -> str:
     if config.pbt:
         return f"evaluation {when}: {episodes} of each member"
     if config.members > 1:
-        return (
-            f"evaluation {when}: mean return of {config.members} seeds, {episodes} each "
-            "[95 % interval over seeds]"
-        )
+        return f"evaluation {when}: mean return of {config.members} seeds, {episodes} each [95 % interval over seeds]"
     return f"evaluation {when}: mean return of {episodes} [95 % interval]"
 
 

@@ -211,7 +211,10 @@ def new_folder(env: str, algorithm: str, name: str = "", is_population: bool = F
 
     With a name it is runs/NAME, or runs/NAME-NUMBER if that is used; spaces become hyphens.
     """
-    stem = name.replace(" ", "-") or f"{env.replace(':', '-').replace('/', '-')}-{algorithm}{'-pbt' if is_population else ''}"
+    stem = (
+        name.replace(" ", "-")
+        or f"{env.replace(':', '-').replace('/', '-')}-{algorithm}{'-pbt' if is_population else ''}"
+    )
     numbered = (f"{stem}-{number}" for number in count(1 if name else 0))
     candidates = chain([stem] if name else [], numbered)
     return RunFolder(next(RUNS / each for each in candidates if not os.path.lexists(RUNS / each)))
