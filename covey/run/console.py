@@ -26,6 +26,8 @@ LONG_COMPILATION = 5.0
 """Seconds of a compilation from which on covey says that it is cached."""
 SILENCE = 60.0
 """Seconds without a line after which a log prints one."""
+SMOOTHED = 5
+"""Logs over which the return of training is averaged."""
 NOTEBOOK_WIDTH = 100
 """Columns of a notebook's output."""
 
@@ -38,8 +40,16 @@ class Reporter:
         in_notebook = file is None and "ipykernel" in sys.modules
         width = NOTEBOOK_WIDTH if in_notebook else None
         # In a notebook rich would make a block of its own of every line, and print every frame of a spinner.
-        notebook = {"force_jupyter": False, "force_terminal": False} if in_notebook else {}
-        self.console = Console(quiet=quiet, highlight=False, emoji=False, file=file, width=width, **notebook)
+        plain = False if in_notebook else None
+        self.console = Console(
+            quiet=quiet,
+            highlight=False,
+            emoji=False,
+            file=file,
+            width=width,
+            force_jupyter=plain,
+            force_terminal=plain,
+        )
         self.console.soft_wrap = not self.console.is_terminal and not in_notebook
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None
@@ -47,6 +57,7 @@ class Reporter:
         self._cell = _Cell() if in_notebook and not quiet else None
         self._total = 0
         self._figures: tuple[str, ...] = ()
+        self._returns: list[float] = []
         self._train = ""
         self._speeds = (0.0, 0.0)
         self._pace = _Pace(0)
@@ -94,8 +105,9 @@ class Reporter:
         else:
             yield
         seconds = time.perf_counter() - start
-        is_compiled = what.startswith("Compiling") and seconds >= LONG_COMPILATION
-        self.say(f"{what}: {seconds:.1f} s{' (cached for the next run)' if is_compiled else ''}")
+        is_long = what.startswith("Compiling") and seconds >= LONG_COMPILATION
+        is_cached = bool(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
+        self.say(f"{what}: {seconds:.1f} s{' (cached for the next run)' if is_long and is_cached else ''}")
 
     def start(self, total: int, done: int, warmup: int = 0) -> None:
         """Starts the progress bar.
@@ -152,14 +164,15 @@ class Reporter:
         return next((text for text in texts if len(text) <= width), texts[-1])
 
     def logged(self, step: int, train_return: float | None) -> None:
-        """Shows the mean return of the newest training episodes; prints a line if there was none for long.
+        """Shows the mean return of training over the newest logs; prints a line if there was none for long.
 
         Args:
             step: The step.
             train_return: The mean return of the episodes that ended since the last log; None if none did.
         """
         if train_return is not None:
-            self._train = f"train {train_return:z.1f}"
+            self._returns = [*self._returns, train_return][-SMOOTHED:]
+            self._train = f"train {np.mean(self._returns):z.1f}"
         if self._train and time.monotonic() - self._spoke > SILENCE:
             self._line(step, (self._train,), self._speeds[0])
         self.update(step, *self._speeds)

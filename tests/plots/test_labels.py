@@ -33,8 +33,8 @@ def test_a_name_is_the_label():
 
 
 def test_many_differences_are_counted():
-    one = other(hyper={name: "1" for name in "abcde"})
-    two = other(hyper={name: "2" for name in "abcde"})
+    one = other(hyper=dict.fromkeys("abcde", "1"))
+    two = other(hyper=dict.fromkeys("abcde", "2"))
     assert labels([one, two], ["x", "y"])[0] == "a 1, b 1, c 1, 2 more"
 
 

@@ -132,7 +132,7 @@ def test_wrong_values(tmp_path: Path):
         tiny(tmp_path / "a", callbacks=[print])
     with pytest.raises(covey.CoveyError, match="must return a dictionary"):
         tiny(tmp_path / "b", evaluator=lambda run: 3.0)
-    with pytest.raises(covey.CoveyError, match="covey.register_callback"):
+    with pytest.raises(covey.CoveyError, match="register_callback"):
         covey.evolve("td3", env="point", engine="ray", callbacks=[covey.Callback()])
 
 
@@ -142,5 +142,5 @@ def test_a_plugin_registers_callbacks_for_the_command_line(tmp_path: Path, monke
     covey.register_callback("old", covey.Callback(on_evaluation=lambda event: 1 / 0))
     covey.register_callback("old", covey.Callback(on_evaluation=lambda event: (steps.append(event.step), event.stop())))
     assert main(["train", "td3", *FLAGS, "--out", str(tmp_path / "run")]) == 0
-    assert steps == [0, 400] or steps == [0], "stopped at the first log"
+    assert steps == [0], "stopped at the first log"
     assert "Stopped by a callback at step" in capsys.readouterr().out
