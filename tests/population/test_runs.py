@@ -100,7 +100,7 @@ def test_nobody_replaced_and_nothing_searched_is_plain_seeds(tmp_path: Path):
 def test_the_winner_as_a_command(reference: Path):
     """What `covey evolve` prints at its end is a command with the winner's hyper-parameters and the run's options."""
     run = covey.load(reference)
-    words = shlex.split(winner_command(run))
+    words = shlex.split(winner_command(run).replace("\\\n", ""))
     assert words[:3] == ["covey", "train", "td3"] and all(len(line) < 80 for line in winner_command(run).splitlines())
     name, arguments = words[2], words[3:]
     config = tyro.cli(config_type(name), args=arguments, default=preset_config(name, env=run.config.env))
