@@ -147,7 +147,7 @@ class Reporter:
         """Returns as much as fits on one line of a width."""
         steps, updates = self._speeds
         first = self._figures[0] if self._figures else ""
-        centre = first.partition(" [")[0]
+        centre = first.partition(" [")[0].partition(",")[0]  # without the interval, or the other members
         speeds = f"  {steps:,.0f} steps/s  {updates:,.0f} updates/s" if steps else ""
         long = f"{step:,} of {self._total:,} steps{speeds}"
         done, total, acted, learned = (short_number(x, digits=3) for x in (step, self._total, steps, updates))

@@ -94,6 +94,21 @@ def test_an_event_has_the_current_policies(tmp_path: Path):
         )
 
 
+def test_host_environments(tmp_path: Path):
+    """The same with the loop of host environments, whose evaluation environments a callback may use in between."""
+    returns: list[float] = []
+
+    def look(event: covey.Event) -> None:
+        assert event.run is not None
+        returns.append(event.run().evaluate(episodes=2).mean.centre)
+
+    options = TINY | {"env": "gymnasium:Pendulum-v1", "steps": 800, "evaluations": 2, "preset": False}
+    plain = tiny(tmp_path / "plain", **options)
+    watched = tiny(tmp_path / "watched", callbacks=[covey.Callback(on_evaluation=look)], **options)
+    assert_same_run(watched.path, plain.path)
+    assert len(returns) == 3
+
+
 def test_an_evaluator_is_logged_and_ranks_policies(plain: covey.Run, tmp_path: Path):
     """Called for each member at each evaluation; `fitness` decides which policy is kept."""
     calls: list[int] = []

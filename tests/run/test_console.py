@@ -46,6 +46,16 @@ def test_the_bar_fits_on_one_line(width: int):
     assert ("[-1345.6, -1123.4]" in text) == (width >= 100)
 
 
+def test_the_bar_of_a_population_fits_too():
+    reporter, _ = terminal(80)
+    reporter.start(4000, 0)
+    reporter.evaluated(2000, ("return: best -18.44, median -120.57, worst -1222.58",), 400.0)
+    reporter.logged(2400, -20.9)
+    text = bar(reporter)
+    reporter.stop()
+    assert "━" in text and "return: best -18.44  train -20.9" in text and text.endswith("ETA 0:00:00")
+
+
 def test_lines_fit_the_terminal():
     reporter, screen = terminal(80)
     reporter.logged(900, -310.2)
