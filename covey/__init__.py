@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         resume,
         train,
     )
+    from covey.callbacks import Callback, Event, register_callback
     from covey.envs import register_adapter
     from covey.envs.base import Env, HostEnv
     from covey.envs.wrappers import WithDescriptor
@@ -89,6 +90,7 @@ _NAMES = {
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
     "resume train",
+    "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",
     "envs.wrappers": "WithDescriptor",

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from covey import agents, envs
 from covey.agents import Entry
 from covey.backend import use_cache
+from covey.callbacks import Callback, Evaluator, Hooks
 from covey.envs.options import wrapper_text
 from covey.errors import require
 from covey.islands.ray import Cluster
@@ -50,6 +51,7 @@ class RunOptions(ResumeOptions, total=False):
     reward_parts: Sequence[str]
     eval_env: Any
     eval_env_kwargs: dict[str, Any]
+    name: str
     seed: int
     envs: int
     warmup: float
@@ -74,6 +76,8 @@ def train(
     out: str | Path | None = None,
     quiet: bool = False,
     preset: bool = True,
+    callbacks: Sequence[Callback] = (),
+    evaluator: Evaluator | None = None,
     **options: Unpack[TrainOptions],
 ) -> Run:
     """Trains an agent, in a run folder.
@@ -85,6 +89,10 @@ def train(
         quiet: Prints nothing.
         preset: Starts from the preset for this agent and environment, if there is one; False starts from the plain
             defaults.
+        callbacks: Functions of yours that the run calls when it logs, evaluates and saves, and that may stop it.
+        evaluator: `evaluator(run)` is called for each member at each evaluation; `run` has the member's current policy
+            as its best (`run.policy()`, `run.evaluate()`). It returns numbers by name, which are logged as
+            `eval/NAME`. One called `fitness` ranks policies instead of the return.
         **options: The fields of `RunConfig`, such as `env`, `steps`, `seed`, `seeds`. `agent` is a dictionary or the
             agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules. `lr`
             sets every learning rate, `hidden` the hidden layers of every network; an option named itself wins. `env`
@@ -100,7 +108,8 @@ def train(
         >>> run = covey.train("sac", env=lambda: gymnasium.make("Hopper-v5", frame_skip=2), episode_length=500)
         >>> print(run.evaluate(episodes=20))
     """
-    return _train(algorithm, out, quiet, preset, Cluster(), dict(options))
+    hooks = Hooks(callbacks, evaluator)
+    return _train(algorithm, out, quiet, preset, Cluster(), hooks, dict(options))
 
 
 def evolve(
@@ -116,6 +125,8 @@ def evolve(
     islands: int = 0,
     ray_address: str = "",
     plugins: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    evaluator: Evaluator | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Trains a population and tunes its hyper-parameters at the same time. The best member is the run's policy.
@@ -132,6 +143,8 @@ def evolve(
         islands: With "ray", the number of islands; 0 means 4.
         ray_address: An existing Ray cluster; by default one is started on this machine.
         plugins: Modules that each island imports first, which register environments, networks or agents.
+        callbacks: As in `train`. With "ray", register them in a plugin (`covey.register_callback`).
+        evaluator: As in `train`; not with "ray".
         **options: The options of `train`, without `seeds`. With `lr` the learning rates are fixed, not searched.
 
     Returns:
@@ -148,11 +161,18 @@ def evolve(
             f"`{name}` must be a name with `engine` ray: an object exists in this process only, not on its islands.",
         )
     population = {"members": members, "pbt": pbt or {}, "space": space or {}, "engine": engine, "islands": islands}
-    return _train(algorithm, out, quiet, preset, Cluster(ray_address), {**options, **population})
+    hooks = Hooks(callbacks, evaluator)
+    return _train(algorithm, out, quiet, preset, Cluster(ray_address), hooks, {**options, **population})
 
 
 def _train(
-    algorithm: str, out: str | Path | None, quiet: bool, preset: bool, cluster: Cluster, options: dict[str, Any]
+    algorithm: str,
+    out: str | Path | None,
+    quiet: bool,
+    preset: bool,
+    cluster: Cluster,
+    hooks: Hooks,
+    options: dict[str, Any],
 ) -> Run:
     require(isinstance(preset, bool), f"`preset` must be True or False, not {preset!r}.")
     options |= {name: _named(options[name]) for name in ("env", "eval_env") if name in options}
@@ -161,7 +181,7 @@ def _train(
     allow(*map(module_of, (options.get("env", ""), options.get("eval_env", ""))))
     allow(*map(module_of_wrapper, options.get("wrappers", ())))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
-    return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster)
+    return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster, hooks=hooks)
 
 
 def _named(env: Any) -> str:
@@ -192,6 +212,8 @@ def resume(
     plugins: Sequence[str] = (),
     env: Any = None,
     eval_env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    evaluator: Evaluator | None = None,
     **options: Unpack[ResumeOptions],
 ) -> Run:
     """Resumes a run from its newest checkpoint, bit for bit as if it had not been interrupted.
@@ -202,6 +224,8 @@ def resume(
         plugins: Modules to import first (see `load`).
         env: The environment, if the run was trained with an object (see `load`).
         eval_env: Likewise, the evaluation environment.
+        callbacks: As in `train`.
+        evaluator: As in `train`.
         **options: Options to change from here on; a change is recorded in the run folder.
 
     Returns:
@@ -218,7 +242,7 @@ def resume(
         values = to_json(old)
         del values["algorithm"]
         new = default_config(old.algorithm, **merged(values, expanded(old.algorithm, dict(options))))
-    return resume_run(Path(path), new, Reporter(quiet))
+    return resume_run(Path(path), new, Reporter(quiet), hooks=Hooks(callbacks, evaluator))
 
 
 def load(path: str | Path, plugins: Sequence[str] = (), *, env: Any = None, eval_env: Any = None) -> Run:

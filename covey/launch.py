@@ -10,25 +10,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.backend import on_device, use_cache, use_cpu_devices
+from covey.callbacks import Hooks
 from covey.errors import CoveyError, require
-from covey.evaluation import GIF_FRAMES
+from covey.evaluation import GIF_FRAMES, Interval
+from covey.evaluation.advice import Facts
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import MOST_REPLAY, RunConfig, read_run_config
 from covey.run.config_text import differences, flat, to_json
-from covey.run.console import Reporter, introduce
-from covey.run.presets import describe, with_source
+from covey.run.console import Reporter, introduce, option_text, seed_table
+from covey.run.presets import describe, preset_config, with_source
 from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
 from covey.run.stopping import resume_command
 from covey.storage.finished import is_finished, write_final
 from covey.storage.folder import RunFolder, disk_errors, new_folder
+from covey.storage.metrics import Metrics
 from covey.storage.replay_file import open_replay
 from covey.storage.store import Store
 
+UNTUNED = ("name", "members", "pbt", "space", "islands", "engine", "devices")
+"""Options of a population that a run of one agent does not have."""
+COMMAND_WIDTH = 72
+"""Columns of a command that is printed."""
 LOCAL = Cluster()
 MOST_PATH = 4096
 RESUMABLE = (
@@ -52,6 +59,7 @@ def start_run(
     preset: bool = False,
     group: ProcessGroup = SINGLE_PROCESS,
     cluster: Cluster = LOCAL,
+    hooks: Hooks | None = None,
 ) -> Run:
     """Trains a new run. A folder that holds the same run unfinished is resumed.
 
@@ -62,8 +70,10 @@ def start_run(
         preset: Whether the configuration is based on a preset, which is then shown.
         group: The processes that share the members.
         cluster: The Ray cluster, for `engine` ray.
+        hooks: Callbacks and an evaluator, besides the registered callbacks.
     """
-    chosen = describe(config.algorithm, config.env, config) if preset else ""
+    is_preset = preset and bool(describe(config.algorithm, config.env, config))
+    _check_hooks(config, hooks)
     _compare(config, group, out)
     config = config.resolved()
     try:
@@ -77,7 +87,7 @@ def start_run(
         program = _prepare(config, group)
         folder = _create(config, out, group)
         with folder.lock(group.index):
-            return _train(program, folder, reporter, chosen, connection)
+            return _train(program, folder, reporter, is_preset, connection, hooks or Hooks())
 
 
 def resume_run(
@@ -86,12 +96,14 @@ def resume_run(
     reporter: Reporter,
     group: ProcessGroup = SINGLE_PROCESS,
     cluster: Cluster = LOCAL,
+    hooks: Hooks | None = None,
 ) -> Run:
     """Resumes a run from its newest checkpoint, with a changed configuration if one is given."""
     folder = RunFolder(path)
     old = read_run_config(folder)
     whole = folder.whole
     require(whole is None, f"{path} is an island of a run. Resume the whole run: covey resume {whole and whole.path}")
+    _check_hooks(old, hooks)
     _compare(config or old, group, path)
     new = config or old
     new.check()
@@ -103,7 +115,15 @@ def resume_run(
         with _one_at_a_time(group):
             program = _changed_program(folder, config, group)
         _warn_of_short_replay(old, program.config, reporter)
-        return _train(program, folder, reporter, connection=connection)
+        return _train(program, folder, reporter, False, connection, hooks or Hooks())
+
+
+def _check_hooks(config: RunConfig[Any, Any], hooks: Hooks | None) -> None:
+    require(
+        hooks is None or config.engine != "ray" or not (hooks.own or hooks.evaluator),
+        "`callbacks` and `evaluator` can't be sent to the processes of `engine` ray. Register callbacks in a module "
+        "with covey.register_callback, and name it in `plugins`.",
+    )
 
 
 def _finished(folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter, group: ProcessGroup) -> Run | None:
@@ -136,7 +156,7 @@ def _use_devices(config: RunConfig[Any, Any], group: ProcessGroup) -> None:
 
 def _create(config: RunConfig[Any, Any], out: Path | None, group: ProcessGroup) -> RunFolder:
     """Creates the folder of a new run, or finds the same run unfinished in it."""
-    folder = _agreed(RunFolder(out) if out else new_folder(config.env, config.algorithm), group)
+    folder = _agreed(RunFolder(out) if out else _default_folder(config), group)
     with _one_at_a_time(group):
         if os.path.lexists(folder.config):
             differing = differences(read_run_config(folder), config)
@@ -148,6 +168,10 @@ def _create(config: RunConfig[Any, Any], out: Path | None, group: ProcessGroup) 
         else:
             folder.create(to_json(config))
     return folder
+
+
+def _default_folder(config: RunConfig[Any, Any]) -> RunFolder:
+    return new_folder(config.env, config.algorithm, config.name, is_population=config.pbt is not None)
 
 
 def _compare(config: RunConfig[Any, Any], group: ProcessGroup, out: Path | None) -> None:
@@ -244,20 +268,23 @@ def _train(
     program: Program,
     folder: RunFolder,
     reporter: Reporter,
-    preset: str = "",
-    connection: Connection | None = None,
+    is_preset: bool,
+    connection: Connection | None,
+    hooks: Hooks,
 ) -> Run:
     run = Run(folder, program.config, program.policy)
-    introduce(program, folder, reporter, preset)
+    introduce(program, folder, reporter, is_preset)
     if connection is not None:
         _train_islands(run, reporter, connection)
         return run
-    session = Session(program, folder, reporter)
+    session = Session(program, run, reporter, hooks)
     try:
         with session.stopping.stoppable():
             session.run()
             if program.group.index == 0:
                 with disk_errors(folder.path):
+                    if hooks.stopped:
+                        reporter.say(f"Stopped by a callback at step {session.step:,}; saved.")
                     finish(run, session.best.step, reporter)
                     reporter.say(session.writer.cost())
     except KeyboardInterrupt:
@@ -287,7 +314,12 @@ def finish(run: Run, best_step: int, reporter: Reporter) -> None:
     """Evaluates the best policy on new start states, and draws the figures of a finished run."""
     result = run.evaluate(run.config.episodes)
     write_final(run.folder, run.config.steps, result.as_json())
-    reporter.heading(f"Best policy (step {best_step:,}), new start states: {result}")
+    metrics = run.metrics()
+    if run.config.members > 1 and run.config.pbt is None and not run.best.program.skill_agent:
+        for line in seed_table(metrics, run.config.seed):
+            reporter.say(line)
+    which = "Newest" if run.best.program.skill_agent else "Best"
+    reporter.heading(f"{which} policy (step {best_step:,}), new start states: {result}")
     reporter.say(f"learning curve: {_path_or_reason(run.plot)}")
     try:
         episode = run.episode(frames=GIF_FRAMES)
@@ -302,6 +334,47 @@ def finish(run: Run, best_step: int, reporter: Reporter) -> None:
     if run.best.program.skill_agent:
         reporter.say(f"skills:         {run.plot_skills()}")
     reporter.say(f"run folder:     {run.path}")
+    if run.config.pbt:
+        reporter.say(f"Train with the winner's hyper-parameters:\n  {winner_command(run)}")
+    if not run.best.program.skill_agent:
+        reporter.advise(Facts(untrained=_untrained(metrics), final=result.mean, actions=episode.actions))
+
+
+def _untrained(metrics: Metrics) -> Interval | None:
+    """Returns the evaluation before training, averaged over the members."""
+    names = ("eval/return", "eval/return_low", "eval/return_high")
+    first = [[x for s, x in zip(metrics[n]["step"], metrics[n]["value"], strict=True) if s == 0] for n in names]
+    return Interval(*(float(np.mean(x)) for x in first)) if first[0] else None
+
+
+def winner_command(run: Run) -> str:
+    """Returns the command that trains with the hyper-parameters of the best policy of a population.
+
+    Args:
+        run: A run of `covey evolve`.
+    """
+    config = run.config
+    plain = preset_config(config.algorithm, env=config.env).resolved()
+    found = flat(run.best_hyper())
+    tuned = {f"hyper.{name}": found[name] for name in config.searched()}
+    changed = {name: value for name, _, value in differences(plain, config) if name.split(".")[0] not in UNTUNED}
+    if config.capacity == min(config.steps, MOST_REPLAY):
+        changed.pop("capacity", None)
+    options = {"env": config.env, **changed, **tuned}
+    texts = [f"covey train {config.algorithm}", *(_option(name, value) for name, value in options.items())]
+    lines = [""]
+    for text in texts:  # a shell joins lines that end with a backslash
+        fits = len(f"{lines[-1]} {text}") <= COMMAND_WIDTH
+        lines = [*lines[:-1], f"{lines[-1]} {text}".strip()] if fits else [*lines, text]
+    return " \\\n    ".join(lines)
+
+
+def _option(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        path, _, last = flag.rpartition(".")
+        return f"--{path}{'.' if path else ''}{'' if value else 'no-'}{last}"
+    return f"--{flag} {option_text(value)}"
 
 
 def _path_or_reason(draw: Callable[[], Any]) -> str:

@@ -38,7 +38,8 @@ add = jax.jit(replay.add, donate_argnums=0)  # without donation every write woul
 key, key_init = jax.random.split(jax.random.key(0))
 state = agent.init(hyper, key_init)
 buffer = replay.init()
-for episode in range(20):
+returns = []
+for episode in range(60):
     key, key_reset = jax.random.split(key)
     env_state, obs = env.reset(key_reset)
     total = 0.0
@@ -52,4 +53,6 @@ for episode in range(20):
         if int(buffer.written) > agent.plan.window:
             state, metrics = learn(state, buffer, key_learn)
         obs = outcome.obs
-    print(f"episode {episode}: return {total:.1f}, critic loss {float(metrics['critic_loss']):.3f}")
+    returns.append(total)
+    if episode % 10 == 9:
+        print(f"episodes {episode - 8:2} to {episode + 1}: mean return {sum(returns[-10:]) / 10:.1f}")

@@ -46,23 +46,58 @@ class PlotOptions:
     """Run folders."""
     out: Path | None = None
     """The PNG to write; by default media/curve.png of a single run, or curves.png here."""
-    metric: str = "eval/return"
-    """The metric, by its name in metrics.jsonl."""
+    metric: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """Metrics by their names in metrics.jsonl, each in its own panel; by default the return, or skills' information."""
+    label: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """The label of a run in the legend, once for each run; by default its --name, or what differs between the runs."""
 
 
 def plot(arguments: list[str]) -> None:
-    from covey.plots.curves import curve, plot_curves
+    from covey.plots.curves import curve, plot_curves, plot_metrics
+    from covey.plots.labels import labels, title
     from covey.storage.folder import disk_errors
     from covey.storage.metrics import read_run_metrics
 
     options = parse(PlotOptions, arguments, "plot")
+    require(bool(options.runs), "Name a run folder, for example: covey plot runs/pendulum-td3-0")
+    require(
+        len(options.label) in (0, len(options.runs)),
+        f"There are {len(options.runs)} runs and {len(options.label)} labels. Give --label once for each run.",
+    )
     single = len(options.runs) == 1
     out = options.out or (options.runs[0] / "media" / "curve.png" if single else Path("curves.png"))
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
+    configs = [_config(run) for run in options.runs]
+    metrics = [name for names in options.metric for name in names] or [_curve_of(configs)]
+    names = options.label or labels(configs, [run.name for run in options.runs])
     with disk_errors(out.parent):
-        runs = [(run.name, read_run_metrics(run, options.metric)) for run in options.runs]
-        plot_curves([curve(metrics, options.metric, name) for name, metrics in runs], out, options.metric)
+        found = {metric: [read_run_metrics(run, metric) for run in options.runs] for metric in metrics}
+        panels = {
+            metric: [curve(each, metric, name) for name, each in zip(names, runs, strict=True)]
+            for metric, runs in found.items()
+        }
+        heading = title(configs, metrics[0])
+        if len(panels) == 1:
+            plot_curves(panels[metrics[0]], out, metrics[0], heading)
+        else:
+            plot_metrics(panels, out, heading)
     print(f"{out}\n{out.with_suffix('.csv')}")
+
+
+def _config(run: Path) -> dict[str, Any]:
+    """Returns the configuration of a run; empty if it has none."""
+    from covey.storage.folder import RunFolder
+
+    folder = RunFolder(run)
+    return folder.read_config() if folder.has_config() else {}
+
+
+def _curve_of(configs: list[dict[str, Any]]) -> str:
+    """Returns the metric of the learning curve of the runs' agents, if it is the same for all."""
+    from covey import agents
+
+    found = {agents.REGISTRY[c["algorithm"]].curve for c in configs if c.get("algorithm") in agents.REGISTRY}
+    return found.pop() if len(found) == 1 else "eval/return"
 
 
 @dataclass(frozen=True)

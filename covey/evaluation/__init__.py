@@ -7,7 +7,7 @@ from covey.evaluation.record import GIF_FRAMES, record
 from covey.evaluation.rollout import Episode, Episodes
 from covey.evaluation.skills import measure, plan_paths, skill_paths
 from covey.evaluation.stats import Interval, mean_interval
-from covey.evaluation.summary import Evaluation
+from covey.evaluation.summary import Evaluation, html_table
 
 __all__ = [
     "EVALUATION",
@@ -23,6 +23,7 @@ __all__ = [
     "current_hypers",
     "evaluate",
     "evaluate_members",
+    "html_table",
     "mean_interval",
     "measure",
     "plan_paths",

@@ -14,8 +14,8 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         if np.isnan(self.low):
-            return f"{self.centre:.1f}"
-        return f"{self.centre:.1f} [{self.low:.1f}, {self.high:.1f}]"
+            return f"{self.centre:z.1f}"
+        return f"{self.centre:z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: 0.0, never -0.0
 
 
 def mean_interval(values: np.ndarray) -> Interval:

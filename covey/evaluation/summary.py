@@ -1,7 +1,9 @@
 """The result of evaluating a policy."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from covey.evaluation.rollout import Episodes
 from covey.evaluation.stats import Interval
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The mean return of a policy with its 95 % interval over episodes, and the results of each episode.
 
@@ -29,7 +31,23 @@ class Evaluation:
         means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.annotations.items()}
         found = "".join(f", mean {name} {value}" for name, value in means.items())
         skills = "".join(f"\n  {name:<18} {value:.3g}" for name, value in self.skills.items())
-        return f"return {self.mean} over {self.episodes.returns.size} episodes{found}{skills}"
+        # An environment for skills may have no reward.
+        returned = f"return {self.mean} over " if self.episodes.returns.any() or not self.skills else ""
+        return f"{returned}{self.episodes.returns.size} episodes{found}{skills}"
+
+    def __repr__(self) -> str:
+        return f"Evaluation({str(self).replace(chr(10), ',')})"
+
+    def _repr_html_(self) -> str:
+        """Returns a table for notebooks."""
+        episodes = self.episodes
+        values = {
+            "return": self.mean,
+            "episodes": episodes.returns.size,
+            "mean length": f"{np.mean(episodes.length):.0f}",
+        }
+        values |= {f"mean {name}": f"{np.mean(x):.2f}" for name, x in episodes.annotations.items()}
+        return html_table(values | {name: f"{value:.3g}" for name, value in self.skills.items()})
 
     def as_json(self) -> dict[str, Any]:
         """Returns the evaluation as JSON values, every episode included. Values that are not finite are null."""
@@ -47,3 +65,11 @@ class Evaluation:
 
 def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def html_table(values: Mapping[str, Any]) -> str:
+    """Returns an HTML table with a row for each value, for notebooks."""
+    rows = (
+        f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(str(x))}</td></tr>" for n, x in values.items()
+    )
+    return f"<table>{''.join(rows)}</table>"

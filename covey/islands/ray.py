@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from covey.backend import count_cores, on_device, use_cache, use_cpu_devices
+from covey.callbacks import Hooks
 from covey.errors import CoveyError, require
 from covey.install import install_command
 from covey.islands.board import Board, Island, MemberReport
@@ -25,6 +26,7 @@ from covey.run.config import RunConfig, read_run_config
 from covey.run.config_text import to_json
 from covey.run.console import Reporter
 from covey.run.program import build, part
+from covey.run.run import Run
 from covey.run.session import Session
 from covey.signals import signals_to
 from covey.storage.folder import RunFolder
@@ -169,7 +171,8 @@ class Worker:
         use_cpu_devices(max(1, config.members // config.islands), config.devices, self.cores)
         with self.folder.lock(), on_device(config.device):
             program = build(config, Island(self.number, config.members, _donors(config), self.client))
-            self.session = Session(program, self.folder, Reporter(file=_BoardLog(self.client)))
+            run = Run(self.folder, config, program.policy)
+            self.session = Session(program, run, Reporter(file=_BoardLog(self.client)), Hooks())
             self.session.stopping.asked = self.stopping
             self.session.run()
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from covey.errors import require
 from covey.evaluation.stats import iqm_interval
-from covey.plots.style import COLOURS, INK, set_title, steps_figure, write_csv, write_figure
+from covey.plots.style import COLOURS, INK, Picture, set_title, steps_figure, write_csv, write_figure
 
 LABELS = {"eval/return": "return", "skills/information": "information in nats"}
 """Labels of the vertical axis, for metrics that have a common name."""
@@ -57,7 +57,7 @@ def _by_member(columns: list[Mapping[str, Sequence[float]]]) -> tuple[np.ndarray
     return np.asarray(steps), values
 
 
-def plot_curves(curves: Sequence[Curve], out: Path, metric: str = "eval/return", title: str = "") -> Path:
+def plot_curves(curves: Sequence[Curve], out: Path, metric: str = "eval/return", title: str = "") -> Picture:
     """Draws curves into one PNG, and writes the same numbers beside it as CSV.
 
     Args:
@@ -67,23 +67,53 @@ def plot_curves(curves: Sequence[Curve], out: Path, metric: str = "eval/return",
         title: The title; by default the label of a single curve, or the metric.
 
     Returns:
-        The path of the PNG.
+        The path of the PNG; a notebook shows the picture.
 
     Example:
         >>> plot_curves([curve(run.metrics(), label=run.path.name) for run in runs], Path("curves.png"))
     """
     require(bool(curves), "There is no curve to draw. Name at least one run.")
-    figure, axes = steps_figure()
-    for i, each in enumerate(curves):
-        colour = COLOURS[i % len(COLOURS)]
-        axes.fill_between(each.steps, each.low, each.high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(each.steps, each.centre, color=colour, linewidth=1.8, label=each.label)
-    set_title(axes, title or (curves[0].label if len(curves) == 1 else metric))
-    axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel(LABELS.get(metric, metric), color=INK)
-    if len(curves) > 1:
-        axes.legend(frameon=False, labelcolor=INK)
-    write_figure(figure, out)
-    rows = [[label, int(s), *values] for label, *columns in curves for s, *values in zip(*columns, strict=True)]
-    write_csv(out.with_suffix(".csv"), [["run", "step", "centre", "low", "high"], *rows])
-    return out
+    picture = _draw({metric: curves}, out, title or (curves[0].label if len(curves) == 1 else metric))
+    write_csv(out.with_suffix(".csv"), [["run", "step", "centre", "low", "high"], *_rows(curves)])
+    return picture
+
+
+def plot_metrics(panels: Mapping[str, Sequence[Curve]], out: Path, title: str = "") -> Picture:
+    """Draws several metrics below each other into one PNG, and writes the same numbers beside it as CSV.
+
+    Args:
+        panels: The curves of each metric, in the same order.
+        out: The PNG.
+        title: The title.
+
+    Returns:
+        The path of the PNG; a notebook shows the picture.
+
+    Example:
+        >>> names = ("eval/return", "agent/critic_loss")
+        >>> plot_metrics({name: [curve(run.metrics(), name)] for name in names}, Path("metrics.png"))
+    """
+    picture = _draw(panels, out, title)
+    rows = [[metric, *row] for metric, curves in panels.items() for row in _rows(curves)]
+    write_csv(out.with_suffix(".csv"), [["metric", "run", "step", "centre", "low", "high"], *rows])
+    return picture
+
+
+def _draw(panels: Mapping[str, Sequence[Curve]], out: Path, title: str) -> Picture:
+    """Draws a panel for each metric into one PNG; the first has the title and the legend."""
+    figure, all_axes = steps_figure(len(panels))
+    for axes, (metric, curves) in zip(all_axes, panels.items(), strict=True):
+        for i, each in enumerate(curves):
+            colour = COLOURS[i % len(COLOURS)]
+            axes.fill_between(each.steps, each.low, each.high, color=colour, alpha=0.18, linewidth=0)
+            axes.plot(each.steps, each.centre, color=colour, linewidth=1.8, label=each.label)
+        axes.set_ylabel(LABELS.get(metric, metric), color=INK)
+    all_axes[-1].set_xlabel("environment steps", color=INK)
+    set_title(all_axes[0], title)
+    if any(len(curves) > 1 for curves in panels.values()):
+        all_axes[0].legend(frameon=False, labelcolor=INK)
+    return write_figure(figure, out)
+
+
+def _rows(curves: Sequence[Curve]) -> list[list[Any]]:
+    return [[label, int(s), *values] for label, *columns in curves for s, *values in zip(*columns, strict=True)]

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from covey.evaluation.rollout import Episode
-from covey.plots.style import COLOURS, HIGHLIGHT, INK, set_title, steps_figure, write_figure
+from covey.plots.style import COLOURS, HIGHLIGHT, INK, Picture, set_title, steps_figure, write_figure
 
 MOST_LABELS = 8
 """Actions that are named in the legend."""
 
 
-def plot_episode(episode: Episode, out: Path, title: str) -> Path:
+def plot_episode(episode: Episode, out: Path, title: str) -> Picture:
     """Draws the actions of an episode over time, and below them a strip for each annotation of the policy.
 
     Args:
@@ -22,7 +22,7 @@ def plot_episode(episode: Episode, out: Path, title: str) -> Path:
     Returns:
         The path of the PNG.
     """
-    figure, axes = steps_figure()
+    figure, (axes,) = steps_figure()
     edges = np.arange(len(episode.actions) + 1)
     for i, action in enumerate(episode.actions.T):
         label = f"action {i}" if i < MOST_LABELS else None

@@ -16,6 +16,7 @@ from covey.errors import CoveyError, require, unknown
 from covey.evaluation.record import GIF_FRAMES, frame_interval
 from covey.evaluation.rollout import Episode
 from covey.install import install_command
+from covey.plots.style import Picture
 from covey.storage.atomic import replace_output, replacing
 from covey.storage.disk import make_folder, partial_path
 
@@ -51,7 +52,7 @@ def film_writer(path: Path) -> Writer:
     return WRITERS[path.suffix]
 
 
-def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
+def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Picture:
     """Writes an episode as a looping GIF. Returns its path."""
     from PIL import Image
 
@@ -61,10 +62,10 @@ def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Path:
     options = {"append_images": images[1:], "duration": round(1000 * seconds)}
     images[0].save(film, "GIF", save_all=True, loop=0, optimize=False, **options)
     replace_output(path, film.getbuffer())
-    return path
+    return Picture(path)
 
 
-def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
+def write_mp4(path: Path, env: Env, episode: Episode) -> Picture:
     """Writes an episode as an MP4 that plays everywhere (H.264). Returns its path."""
     pictures, seconds = frames(env, episode, MP4_FRAMES)
     height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder needs even sizes
@@ -76,7 +77,7 @@ def write_mp4(path: Path, env: Env, episode: Episode) -> Path:
     with replacing(path):
         done = subprocess.run(command, input=film, capture_output=True, check=False)
         require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
-    return path
+    return Picture(path)
 
 
 def write_html(path: Path, env: Env, episode: Episode) -> Path:

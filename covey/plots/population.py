@@ -11,6 +11,7 @@ from covey.plots.style import (
     COLOURS,
     HIGHLIGHT,
     INK,
+    Picture,
     empty_figure,
     new_figure,
     set_steps_axis,
@@ -27,7 +28,7 @@ NO_FITNESS = "#c3c9cf"
 SCALES = ("log", "linear", "one_minus")
 
 
-def plot_lineage(lineage: Lineage, out: Path, title: str) -> Path:
+def plot_lineage(lineage: Lineage, out: Path, title: str) -> Picture:
     """Draws which member copied which: a row per member, in the colour of the fitness that it reached next.
 
     Args:
@@ -115,7 +116,7 @@ def _draw_winner(axes: Any, lineage: Lineage, thickness: float) -> None:
     axes.plot([], [], color=WINNER, linewidth=3.0, label=f"the winner's path, to member {path[-1]}")
 
 
-def plot_hypers(lineage: Lineage, out: Path, title: str, ranges: dict[str, tuple[float, float, str]]) -> Path:
+def plot_hypers(lineage: Lineage, out: Path, title: str, ranges: dict[str, tuple[float, float, str]]) -> Picture:
     """Draws the hyper-parameters of every member over steps. A line ends where its member was replaced.
 
     Args:
@@ -205,7 +206,7 @@ def tick_text(number: float) -> str:
     return f"{number:g}" if abs(number) < 10_000 else short_number(number)
 
 
-def plot_fitness(lineage: Lineage, out: Path, title: str, label: str = "return") -> Path:
+def plot_fitness(lineage: Lineage, out: Path, title: str, label: str = "return") -> Picture:
     """Draws the best, median and worst fitness over steps, and the band of the middle half of the members.
 
     Args:
@@ -315,7 +316,7 @@ def _widen(low: float, high: float, share: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _save(figure: Any, axes: Any, out: Path) -> Path:
+def _save(figure: Any, axes: Any, out: Path) -> Picture:
     """Writes the figure, with the legend of the axes at the bottom. Returns its path."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, labelcolor=INK, ncols=4, loc="outside lower center")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from covey.plots.style import GRID, HIGHLIGHT, INK, new_figure, set_title
+from covey.plots.style import GRID, HIGHLIGHT, INK, Picture, new_figure, set_title
 from covey.storage.atomic import replace_output
 from covey.types import Descriptor
 
@@ -22,7 +22,7 @@ SHADES = 256
 
 def plot_skills(
     skills: np.ndarray, paths: np.ndarray, length: np.ndarray, descriptor: Descriptor, out: Path, title: str
-) -> Path:
+) -> Picture:
     """Draws the paths of skills: the first two coordinates of the descriptor, or one over time.
 
     Continuous skills have the colour of their direction, paler towards the middle.
@@ -73,7 +73,7 @@ class Visit(Protocol):
 
 def plot_plan(
     plans: Sequence[Visit], radius: float, descriptor: Descriptor | None, names: list[str], out: Path, title: str
-) -> Path:
+) -> Picture:
     """Draws the paths of plans and their goals, filled if they were reached.
 
     Args:
@@ -168,7 +168,7 @@ def _key(figure: Any, axes: Any, skills: np.ndarray, colours: list[Any]) -> None
         side.set_color(GRID)
 
 
-def _save(figure: Any, out: Path) -> Path:
+def _save(figure: Any, out: Path) -> Picture:
     """Writes the figure as PNG with a palette. Returns its path."""
     from PIL import Image
 
@@ -177,4 +177,4 @@ def _save(figure: Any, out: Path) -> Path:
     with Image.open(large) as picture:
         picture.convert("RGB").quantize(SHADES).save(small, "PNG", optimize=True)
     replace_output(out, small.getbuffer())
-    return out
+    return Picture(out)

@@ -1,9 +1,10 @@
 """The common style of all figures: colours, axes, numbers, and how figures and tables are written."""
 
 import csv
+from base64 import b64encode
 from collections.abc import Iterable
 from io import BytesIO, StringIO
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 from covey.storage.atomic import replace_output
@@ -31,11 +32,15 @@ def new_figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, style_axes(figure.add_subplot())
 
 
-def steps_figure() -> tuple[Any, Any]:
-    """Returns a figure and its axes for curves over environment steps."""
-    figure, axes = new_figure(7.2, 4.2)
-    set_steps_axis(axes)
-    return figure, axes
+def steps_figure(panels: int = 1) -> tuple[Any, list[Any]]:
+    """Returns a figure and the axes of its panels, one below the other, for curves over environment steps."""
+    figure = empty_figure(7.2, 4.2 if panels == 1 else 1.2 + 2.2 * panels)
+    found: list[Any] = []
+    for i in range(panels):
+        found.append(style_axes(figure.add_subplot(panels, 1, i + 1, sharex=found[0] if found else None)))
+        set_steps_axis(found[-1])
+        found[-1].tick_params(labelbottom=i == panels - 1)
+    return figure, found
 
 
 def style_axes(axes: Any) -> Any:
@@ -70,12 +75,27 @@ def short_number(number: float, digits: int = 6) -> str:
     return f"{number:.{digits}g}"
 
 
-def write_figure(figure: Any, out: Path) -> Path:
+class Picture(PosixPath):
+    """The path of a PNG, a GIF or an MP4. A notebook shows the picture instead of the path."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Returns the file as IPython displays it."""
+        plain = {"text/plain": str(self)}
+        if self.suffix not in (".png", ".gif", ".mp4") or not self.is_file():
+            return plain
+        data = b64encode(self.read_bytes()).decode()
+        if self.suffix == ".png":
+            return plain | {"image/png": data}
+        film = f'<video controls src="data:video/mp4;base64,{data}"></video>'
+        return plain | {"text/html": film if self.suffix == ".mp4" else f'<img src="data:image/gif;base64,{data}"/>'}
+
+
+def write_figure(figure: Any, out: Path) -> Picture:
     """Writes a figure as PNG. Returns its path."""
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     replace_output(out, picture.getbuffer())
-    return out
+    return Picture(out)
 
 
 def write_csv(out: Path, rows: Iterable[Iterable[Any]]) -> None:

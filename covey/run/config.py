@@ -31,7 +31,7 @@ from covey.run.config_text import (
 )
 from covey.run.limits import LARGEST, check_numbers
 from covey.storage.config import CHANGES, DIGEST, read_config
-from covey.storage.folder import RunFolder
+from covey.storage.folder import RunFolder, is_folder_name
 from covey.storage.replay_file import open_replay
 from covey.storage.transfer import Source
 
@@ -78,6 +78,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     it."""
     eval_env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
     """Keyword arguments of the evaluation environment; without `eval_env`, besides those of the environment."""
+    name: str = ""
+    """A name for the run: its folder is runs/NAME, and curves show it in their legend."""
     steps: Count = 20_000
     """Environment steps of each member."""
     seed: int = 0
@@ -137,6 +139,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         self._check_choices()
         check_kwargs(self.env_kwargs, "env_kwargs")
         check_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
+        require(
+            not self.name or is_folder_name(self.name),
+            f"`name` {self.name!r} can't be the name of a folder. Use letters, digits, spaces, and . _ + = -, at most "
+            "100 of them, beginning with a letter or a digit.",
+        )
         require(
             self.workers <= self.envs * self.members,
             f"`workers` {self.workers} is more than the {self.envs * self.members} environments. Raise `envs`.",

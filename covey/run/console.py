@@ -1,22 +1,36 @@
-"""Output of a run: a progress bar in a terminal, plain lines elsewhere."""
+"""Output of a run: a progress bar in a terminal or a notebook, plain lines elsewhere."""
 
-import dataclasses
 import errno
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from textwrap import fill
 from typing import IO, Any
 
+import jax
+import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from covey.devices import devices as local_devices
+from covey.evaluation.advice import SAME, Facts, notes
+from covey.evaluation.stats import Interval
+from covey.hyper.names import by_name
 from covey.plots.style import short_number
 from covey.run.config_text import differences
-from covey.run.presets import flat
 from covey.run.program import Program
 from covey.storage.folder import RunFolder
+
+LONG_COMPILATION = 5.0
+"""Seconds of a compilation from which on covey says that it is cached."""
+SILENCE = 60.0
+"""Seconds without a line after which a log prints one."""
+SMOOTHED = 5
+"""Logs over which the return of training is averaged."""
+NOTEBOOK_WIDTH = 100
+"""Columns of a notebook's output."""
 
 
 class Reporter:
@@ -24,17 +38,37 @@ class Reporter:
 
     def __init__(self, quiet: bool = False, file: IO[str] | None = None) -> None:
         """`file` is printed to instead of the standard output."""
-        self.console = Console(quiet=quiet, highlight=False, emoji=False, file=file)
-        self.console.soft_wrap = not self.console.is_terminal
+        in_notebook = file is None and "ipykernel" in sys.modules
+        width = NOTEBOOK_WIDTH if in_notebook else None
+        # In a notebook rich would make a block of its own of every line, and print every frame of a spinner.
+        plain = False if in_notebook else None
+        self.console = Console(
+            quiet=quiet,
+            highlight=False,
+            emoji=False,
+            file=file,
+            width=width,
+            force_jupyter=plain,
+            force_terminal=plain,
+        )
+        self.console.soft_wrap = not self.console.is_terminal and not in_notebook
         self.live = self.console.is_terminal and not quiet
         self.bar: Progress | None = None
         self.task: Any = None
+        self._cell = _Cell() if in_notebook and not quiet else None
         self._total = 0
         self._figures: tuple[str, ...] = ()
+        self._returns: list[float] = []
+        self._train = ""
         self._speeds = (0.0, 0.0)
+        self._pace = _Pace(0)
+        self._spoke = time.monotonic()
+        self._evaluations: list[np.ndarray] = []
+        self._notes: set[str] = set()
 
     def say(self, text: str = "") -> None:
         """Prints a line."""
+        self._spoke = time.monotonic()
         try:
             self.console.print(text, markup=False)
         except OSError as error:
@@ -50,54 +84,125 @@ class Reporter:
         """Prints a line in bold."""
         self.console.print(text, style="bold", markup=False)
 
+    def detail(self, text: str) -> None:
+        """Prints an indented line, wrapped at the width of the terminal."""
+        width = 10_000 if self.console.soft_wrap else self.console.width
+        self.say(fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+
+    def advise(self, facts: Facts) -> None:
+        """Prints a note for each rule that applies (see `covey.evaluation.advice`), each note once."""
+        for text in notes(facts):
+            if text not in self._notes:
+                self._notes.add(text)
+                self.say(f"Note: {text}")
+
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """Shows what is being done, and prints how long it took."""
         start = time.perf_counter()
         if self.live and self.bar is None:
-            with self.console.status(what):
+            with self.console.status(f"{what} ..."):
                 yield
         else:
             yield
-        self.say(f"{what}: {time.perf_counter() - start:.1f} s")
+        seconds = time.perf_counter() - start
+        is_long = what.startswith("Compiling") and seconds >= LONG_COMPILATION
+        is_cached = bool(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]
+        self.say(f"{what}: {seconds:.1f} s{' (cached for the next run)' if is_long and is_cached else ''}")
 
-    def start(self, total: int, done: int) -> None:
-        """Starts the progress bar."""
+    def start(self, total: int, done: int, warmup: int = 0) -> None:
+        """Starts the progress bar.
+
+        Args:
+            total: The steps of the run.
+            done: The steps that were made before.
+            warmup: The steps of the warm-up, whose speed says nothing about the time that remains.
+        """
         self._total = total
+        self._pace = _Pace(max(done, warmup))
         if self.live:
             columns = (
                 BarColumn(bar_width=None),
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-                TextColumn("ETA"),
-                TimeRemainingColumn(compact=True),
+                TextColumn("ETA {task.fields[remaining]}"),
             )
             self.bar = Progress(*columns, console=self.console, refresh_per_second=4, expand=True)
-            self.task = self.bar.add_task("", total=total, completed=done)
+            self.task = self.bar.add_task("", total=total, completed=done, remaining="-:--:--")
+            self.update(done, 0.0, 0.0)
             self.bar.start()
 
     def update(self, step: int, steps_per_second: float, updates_per_second: float) -> None:
         """Moves the progress bar."""
         self._speeds = (steps_per_second, updates_per_second)
+        self._pace.reached(step)
         if self.bar is not None:
-            text = self._description(step, *self._speeds)
-            self.bar.update(self.task, completed=step, description=text)
+            text = self._description(step, self.console.width - 21)
+            remaining = self._pace.remaining(self._total - step)
+            self.bar.update(self.task, completed=step, description=text, remaining=remaining)
+        if self._cell is not None:
+            remaining = self._pace.remaining(self._total - step)
+            share = step / max(self._total, 1)
+            self._cell.show(share, f"{self._description(step, NOTEBOOK_WIDTH)}  ETA {remaining}")
 
-    def _description(self, step: int, steps: float, updates: float) -> str:
-        """Returns as much as fits on one line beside the bar and the remaining time."""
+    def _description(self, step: int, width: int) -> str:
+        """Returns as much as fits on one line of a width."""
+        steps, updates = self._speeds
         first = self._figures[0] if self._figures else ""
-        long = f"{step:,} of {self._total:,} steps  {steps:,.0f} steps/s  {updates:,.0f} updates/s"
+        centre = first.partition(" [")[0].partition(",")[0]  # without the interval, or the other members
+        speeds = f"  {steps:,.0f} steps/s  {updates:,.0f} updates/s" if steps else ""
+        long = f"{step:,} of {self._total:,} steps{speeds}"
         done, total, acted, learned = (short_number(x, digits=3) for x in (step, self._total, steps, updates))
-        short = f"{done}/{total}  {acted} steps/s  {learned} updates/s"
-        shortest = f"{short.removesuffix(' updates/s')} upd/s  {first.removeprefix('return ')}"
-        options = ("  ".join((long, *self._figures)), f"{long}  {first}", f"{short}  {first}", shortest)
-        return next((text for text in options if len(text) <= self.console.width - 21), shortest)
+        short = f"{done}/{total}  {acted} steps/s" if steps else f"{done}/{total}"
+        options = (
+            (long, first, self._train, *self._figures[1:]),
+            (long, first, self._train),
+            (f"{short}  {learned} updates/s", first, self._train),
+            (short, first, self._train),
+            (short, centre, self._train),
+            (f"{done}/{total}", centre, self._train),
+        )
+        texts = ["  ".join(part for part in parts if part) for parts in options]
+        return next((text for text in texts if len(text) <= width), texts[-1])
 
-    def evaluated(self, step: int, figures: tuple[str, ...], steps_per_second: float) -> None:
-        """Prints one line per evaluation, and shows the figures beside the bar, the first of them at any width."""
-        self._figures = figures
-        speed = (f"{steps_per_second:,.0f} steps/s",) if steps_per_second else ()
-        self.say(f"step {step:>10,}  {'  '.join((*figures, *speed))}")
+    def logged(self, step: int, train_return: float | None) -> None:
+        """Shows the mean return of training over the newest logs; prints a line if there was none for long.
+
+        Args:
+            step: The step.
+            train_return: The mean return of the episodes that ended since the last log; None if none did.
+        """
+        if train_return is not None:
+            self._returns = [*self._returns, train_return][-SMOOTHED:]
+            self._train = f"train {np.mean(self._returns):z.1f}"
+        if self._train and time.monotonic() - self._spoke > SILENCE:
+            self._line(step, (self._train,), self._speeds[0])
         self.update(step, *self._speeds)
+
+    def evaluated(
+        self, step: int, figures: tuple[str, ...], steps_per_second: float, returns: np.ndarray | None = None
+    ) -> None:
+        """Prints one line per evaluation, and shows the figures beside the bar.
+
+        Args:
+            step: The step.
+            figures: The most important numbers as text, the first of them shown at any width.
+            steps_per_second: The speed since the last evaluation; 0 at the first.
+            returns: The returns [P, E], if the policies have learned; notes are derived from them.
+        """
+        self._figures = figures
+        train = (self._train,) if self._train else ()
+        self._line(step, (*figures[:1], *train, *figures[1:]), steps_per_second)
+        if returns is not None:
+            self._evaluations = [*self._evaluations, returns][-SAME:]
+            self.advise(Facts(evaluations=self._evaluations))
+        self.update(step, *self._speeds)
+
+    def _line(self, step: int, texts: tuple[str, ...], speed: float) -> None:
+        is_shown = speed and self.bar is None  # beside a bar the speed is known
+        parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if is_shown else [])]
+        while not self.console.soft_wrap and len("  ".join(parts)) > self.console.width and len(parts) > 2:
+            parts.pop()  # the most important parts are the first
+        self.say("  ".join(parts))
 
     def stop(self) -> None:
         """Removes the progress bar."""
@@ -106,30 +211,118 @@ class Reporter:
             self.bar = None
 
 
-def introduce(program: Program, folder: RunFolder, reporter: Reporter, preset: str) -> None:
-    """Prints the effective configuration at the start of a run."""
+class _Pace:
+    """The time that remains, by the mean speed since learning began, evaluations and checkpoints included.
+
+    Args:
+        since: The step from which on speed is measured.
+    """
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.start: tuple[int, float] | None = None
+        self.now = (0, 0.0)
+
+    def reached(self, step: int) -> None:
+        """Takes the time of a step."""
+        self.now = (step, time.monotonic())
+        if self.start is None and step > self.since:
+            self.start = self.now
+
+    def remaining(self, steps: int) -> str:
+        """Returns how long `steps` steps take, as H:MM:SS."""
+        if self.start is None or self.now[0] == self.start[0]:
+            return "0:00:00" if steps <= 0 else "-:--:--"
+        seconds = int(steps * (self.now[1] - self.start[1]) / (self.now[0] - self.start[0]))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+class _Cell:
+    """A line in the output of a notebook's cell that is updated in place."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+
+    def show(self, share: float, text: str) -> None:
+        """Shows a bar and a text below it."""
+        from IPython.display import display
+
+        full = int(NOTEBOOK_WIDTH * 0.6 * min(share, 1.0))
+        bar = "━" * full + "╌" * (int(NOTEBOOK_WIDTH * 0.6) - full)
+        content = {"text/plain": f"{bar} {100 * share:.0f} %\n{text}"}
+        if self.handle is None:
+            self.handle = display(content, raw=True, display_id=True)
+        else:
+            self.handle.update(content, raw=True)
+
+
+def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset: bool) -> None:
+    """Prints the effective configuration at the start of a run: what differs from the defaults."""
     config = program.config
     steps = program.total * program.block_steps
-    reporter.heading(f"{config.algorithm} on {config.env}: {steps:,} steps, {_who(program)}")
-    reporter.say(
-        f"  environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
+    named = f"{config.name}: " if config.name else ""
+    reporter.heading(f"{named}{config.algorithm} on {config.env}, {steps:,} steps, {_who(program)}")
+    reporter.detail(
+        f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
-    if preset:
-        reporter.say(f"  preset for {config.algorithm} on {config.env}: {preset} (--preset off ignores it)")
-    chosen = [f"{name} {new}" for name, _, new in differences(type(config.agent)(), config.agent)]
-    reporter.say(f"  agent: {', '.join(chosen) or 'all defaults'}")
-    hyper = ", ".join(f"{name} {value}" for name, value in flat(dataclasses.asdict(config.hyper)).items())
-    reporter.say(f"  hyper-parameters: {hyper}")
+    hyper = [each for each in differences(type(config.hyper)(), config.hyper) if each[0] not in program.space]
+    chosen = differences(type(config.agent)(), config.agent) + hyper
+    if chosen:
+        values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
+        reporter.detail(f"{'preset (--preset off ignores it)' if is_preset else 'options'}: {values}")
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
         replaced = config.pbt.losers(config.members)
-        reporter.say(f"  search space: {ranges or 'empty'}")
-        reporter.say(
-            f"  {len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
-            f"{replaced} worst by {config.fitness} copy one of the {config.pbt.donors(config.members)} best"
+        donors = config.pbt.donors(config.members)
+        reporter.detail(f"search space: {ranges or 'empty'}")
+        reporter.detail(
+            f"{len(program.generations)} generations, one every {config.pbt.interval:,} steps; in each, the "
+            f"{f'{replaced} worst' if replaced > 1 else 'worst'} by {config.fitness} "
+            f"{'copy' if replaced > 1 else 'copies'} {f'one of the {donors} best' if donors > 1 else 'the best'}"
         )
-    reporter.say(f"  run folder: {folder.path}")
+    reporter.detail(_evaluations(program))
+    reporter.detail(f"run folder: {folder.path}")
+    values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
+    fixed = {name: value for name, value in values.items() if name not in program.space}
+    reporter.advise(Facts(hyper=fixed, space=program.policy.entry.space))
+
+
+def option_text(value: Any) -> str:
+    """Returns the value of an option as the command line takes it."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _evaluations(program: Program) -> str:
+    """Says when the run is evaluated, and what the numbers of an evaluation mean."""
+    config = program.config
+    blocks = program.total / len(program.evaluations)
+    when = f"every {blocks * program.block_steps:,.0f} steps"
+    if not blocks.is_integer():
+        when = f"about {when} (after whole blocks of {program.block_steps})"
+    episodes = f"{config.episodes} greedy episodes"
+    if program.policy.entry.is_skill_agent:
+        return f"evaluation {when}: {episodes}; information in nats (`covey skills` draws the skills)"
+    if config.pbt:
+        return f"evaluation {when}: {episodes} of each member"
+    if config.members > 1:
+        return f"evaluation {when}: mean return of {config.members} seeds, {episodes} each [95 % interval over seeds]"
+    return f"evaluation {when}: mean return of {episodes} [95 % interval]"
+
+
+def seed_table(metrics: Mapping[str, Mapping[str, Sequence[float]]], seed: int) -> list[str]:
+    """Returns a table with a line for each seed: its last evaluation, its best one, and the step of that."""
+    names = ("eval/return", "eval/return_low", "eval/return_high")
+    columns = zip(metrics[names[0]]["member"], metrics[names[0]]["step"], strict=True)
+    values = zip(*(metrics[name]["value"] for name in names), strict=True)
+    by_member: dict[int, list[tuple[int, Interval]]] = {}
+    for (member, step), numbers in zip(columns, values, strict=True):
+        by_member.setdefault(int(member), []).append((int(step), Interval(*numbers)))
+    lines = [f"{'seed':>6}  {'last evaluation':<28}{'best':>10}  at step"]
+    for member, found in sorted(by_member.items()):
+        step, best = max(found, key=lambda each: each[1].centre)
+        lines.append(f"{seed + member:>6}  {found[-1][1]!s:<28}{best.centre:>z10.1f}  {step:,}")
+    return lines
 
 
 def _who(program: Program) -> str:
@@ -145,5 +338,5 @@ def _who(program: Program) -> str:
     if config.members == 1:
         return f"seed {last}, on {where}"
     how = {"map": "one after the other", "vmap": "in lock-step"}[loop.axis]
-    who = f"{config.members} members" if config.pbt else f"seeds {config.seed} to {last}"
+    who = f"{config.members} members" if config.pbt else f"{config.members} seeds ({config.seed} to {last})"
     return f"{who} {how}, on {where}"

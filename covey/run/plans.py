@@ -38,7 +38,7 @@ class Plan:
         return [step >= 0 for step in self.steps]
 
 
-def draw_skills(best: BestPolicy, out: Path, title: str) -> Path:
+def draw_skills(best: BestPolicy, out: Path, title: str) -> plots.Picture:
     """Draws the trajectories of the skills as PNG, and writes where each episode ended, and its return, as CSV."""
     program, state, hyper = best
     agent = program.skill_agent

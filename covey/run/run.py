@@ -1,6 +1,6 @@
 """A run on disk, and everything that can be done with it."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from covey import agents, plots
 from covey.errors import require
-from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, mean_interval, record
+from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
 from covey.run import plans
 from covey.run.config import RunConfig
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
@@ -21,7 +21,7 @@ from covey.storage.best import read_replay
 from covey.storage.folder import RunFolder
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run on disk. `covey.train`, `covey.evolve`, `covey.resume` and `covey.load` return one.
 
@@ -33,6 +33,7 @@ class Run:
         folder: The run folder.
         config: Its configuration.
         program: The policy's program, if it has been built already.
+        current: The policy that counts as the best; by default the best one in the folder.
 
     Example:
         >>> run = covey.load("runs/pendulum-td3-0")
@@ -42,6 +43,26 @@ class Run:
     folder: RunFolder
     config: RunConfig[Any, Any]
     program: PolicyProgram | None = field(default=None, compare=False, repr=False)
+    current: BestPolicy | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {', '.join(f'{name} {value}' for name, value in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        """Returns a table for notebooks."""
+        return html_table({"run": self.path, **self._summary()})
+
+    def _summary(self) -> dict[str, Any]:
+        """Returns the most important facts about the run by name."""
+        config = self.config
+        several = {"members" if config.pbt else "seeds": config.members} if config.members > 1 else {}
+        return {
+            "agent": config.algorithm,
+            "env": config.env,
+            "steps": f"{config.steps:,}",
+            "seed": config.seed,
+            **several,
+        }
 
     @property
     def path(self) -> Path:
@@ -51,7 +72,28 @@ class Run:
     @cached_property
     def best(self) -> BestPolicy:
         """The best policy: its program, its state and its hyper-parameters."""
-        return load_best(self.folder, self.program or build_policy(self.config))
+        return self.current or load_best(self.folder, self.program or build_policy(self.config))
+
+    def with_policy(self, state: Any, hyper: Any) -> "Run":
+        """Returns the run with another policy as its best, such as a member's during training.
+
+        Args:
+            state: The agent's state.
+            hyper: Its hyper-parameters.
+        """
+        program = self.program or build_policy(self.config)
+        return replace(self, program=program, current=BestPolicy(program, state, hyper))
+
+    def best_hyper(self) -> dict[str, Any]:
+        """Returns the hyper-parameters of the best policy, as `covey.train(hyper=...)` takes them.
+
+        Of a population they are the winner's, which its schedules and exchanges have led to.
+
+        Example:
+            >>> winner = covey.evolve("sac", env="point", members=8)
+            >>> covey.train("sac", env="point", hyper=winner.best_hyper(), seeds=5)
+        """
+        return _as_dict(self.best.hyper)
 
     def metrics(self) -> dict[str, dict[str, list[float]]]:
         """Reads every logged number, as columns.
@@ -135,7 +177,7 @@ class Run:
             skills["success"] = float(np.mean(reached))
         return Evaluation(mean_interval(np.asarray(found.returns)), found, skills)
 
-    def plot_skills(self, path: Path | None = None) -> Path:
+    def plot_skills(self, path: Path | None = None) -> plots.Picture:
         """Draws the trajectories of every skill, as PNG and CSV.
 
         Args:
@@ -218,7 +260,7 @@ class Run:
         program, state, hyper = self.best
         return record(program.agent, program.env, state, hyper, program.stream(ANIMATION, seed), steps, frames)
 
-    def animate(self, path: Path | None = None, episode: Episode | None = None) -> Path:
+    def animate(self, path: Path | None = None, episode: Episode | None = None) -> plots.Picture:
         """Writes an episode of the best policy as a GIF.
 
         Args:
@@ -244,7 +286,7 @@ class Run:
         episode = self.episode(steps or env.spec.episode_length, seed, plots.MP4_FRAMES)
         return write(file, env, episode)
 
-    def plot_episode(self, path: Path | None = None, episode: Episode | None = None) -> Path:
+    def plot_episode(self, path: Path | None = None, episode: Episode | None = None) -> plots.Picture:
         """Draws the actions of an episode over time, with the policy's annotations.
 
         Args:
@@ -254,18 +296,21 @@ class Run:
         title = f"{self.config.algorithm} on {self.config.env}: one episode of the best policy"
         return plots.plot_episode(episode or self.episode(), path or self.folder.media / "episode.png", title)
 
-    def plot(self, path: Path | None = None) -> Path:
+    def plot(self, path: Path | None = None) -> plots.Picture:
         """Draws the learning curve as PNG, and writes its numbers as CSV beside it.
 
         Args:
             path: The PNG; by default media/curve.png in the run folder.
+
+        Returns:
+            The path of the PNG; a notebook shows the picture.
         """
         metric = agents.entry(self.config.algorithm).curve
-        title = f"{self.config.algorithm} on {self.config.env}"
+        title = plots.title([asdict(self.config)], metric)
         drawn = plots.curve(metrics.read_run_metrics(self.path, metric), metric, self.path.name)
         return plots.plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)
 
-    def plot_population(self) -> tuple[Path, ...]:
+    def plot_population(self) -> tuple[plots.Picture, ...]:
         """Draws a population: its lineage, its hyper-parameters, and its fitness. Returns the files."""
         require(self.config.pbt is not None, f"{self.path} is no population: `covey evolve` trains one.")
         history = lineage.read_lineage(self.folder.lineage)
@@ -297,3 +342,11 @@ class Run:
         about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
         replay_file.write_replay(file, replay_of(self.config, self.program), data, written, **about)
         return file
+
+
+def _as_dict(hyper: Any) -> dict[str, Any]:
+    """Returns a Hyper as nested dictionaries of numbers."""
+    return {
+        name: _as_dict(value) if hasattr(value, "_asdict") else float(f"{float(value):.6g}")
+        for name, value in hyper._asdict().items()
+    }

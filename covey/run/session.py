@@ -16,16 +16,21 @@ from covey.run.program import Program
 from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
-from covey.storage.folder import RunFolder, disk_errors
+from covey.storage.folder import disk_errors
 from covey.storage.layout import AGENT, HYPER, REPLAY, best_arrays, not_finite, pack, pack_best, unpack, with_hypers
 from covey.storage.metrics import RunFiles, finite
 from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
 
 if TYPE_CHECKING:
+    from covey.callbacks import Hooks
     from covey.evaluation.rollout import Episodes
     from covey.population.pbt import Ranking
+    from covey.run.run import Run
     from covey.training.member import Population
+
+    Found = tuple["Episodes", dict[str, np.ndarray], dict[str, np.ndarray]]
+    """Episodes, measures of skills, and measures of the user's evaluator, of every member [p]."""
 
 CHUNK_SECONDS = 1.0
 """Approximate wall time of a chunk: how often the progress bar moves and signals are answered."""
@@ -42,10 +47,13 @@ class Best(NamedTuple):
 class Session:
     """One process's training of a run, from its start or a checkpoint to its end or an interruption."""
 
-    def __init__(self, program: Program, folder: RunFolder, reporter: Reporter) -> None:
+    def __init__(self, program: Program, run: "Run", reporter: Reporter, hooks: "Hooks") -> None:
+        folder = run.folder
         self.program = program
+        self.handle = run
         self.folder = folder
         self.reporter = reporter
+        self.hooks = hooks
         self.group = program.group
         self.entry = program.policy.entry
         # One more in a job: another process may have written its newest checkpoint already.
@@ -56,6 +64,7 @@ class Session:
         self.wall_before = 0.0
         self.best = Best(-np.inf, -1, {})
         self.saved_block = -1
+        self.written_step = -1
         self.started = time.monotonic()
         self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.group.count > 1)
 
@@ -79,7 +88,8 @@ class Session:
             self._begin()
             self._compile()
             try:
-                self.reporter.start(self.program.total * self.program.block_steps, self.step)
+                block = self.program.block_steps
+                self.reporter.start(self.program.total * block, self.step, self.program.warmup * block)
                 with self.stopping.saves():
                     self._train()
             finally:
@@ -111,6 +121,19 @@ class Session:
         self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
+        self._call("on_start")
+        self._raise_error()
+
+    def _call(self, name: str, values: dict[str, np.ndarray] | None = None, **more: Any) -> None:
+        """Calls the callbacks, in the process that logs."""
+        if self.group.index == 0:
+            about = {"step": self.step, "path": self.folder.path} | more
+            self.hooks.call(name, wall=self.wall, values=values or {}, **about)
+
+    def _raise_error(self) -> None:
+        if self.hooks.error is not None:
+            self.writer.finish()
+            raise self.hooks.error
 
     def _repair_best(self) -> None:
         """Writes the checkpoint of the best policy again if it is damaged: every training checkpoint has a copy."""
@@ -128,11 +151,12 @@ class Session:
         with self.reporter.busy("Compiling the training"), silence_xla():
             self._advance(0, warmup=False)
         with self.reporter.busy("Compiling the evaluation"):
-            found, measured = self._evaluate()
+            found = self._evaluate()
         if self.block == 0:
-            self._record(found, measured, 0.0)
+            self._record(found, 0.0)
+            self._raise_error()
         if self.tuning:
-            ranking = self._rank(found, measured)  # also publishes it to other islands, so it is needed on resume too
+            ranking = self._rank(found)  # also publishes it to other islands, so it is needed on resume too
             if self.block == 0:
                 self.tuning.start(ranking)
 
@@ -161,12 +185,18 @@ class Session:
                     speed = (self.block - done) * self.program.block_steps / (time.monotonic() - when)
                     self._evaluate_and_tune(due, failed, any_failed, speed * len(self.reported_members))
                     since_evaluation = (self.block, time.monotonic())
+                if self.group.any_process(self.hooks.is_over):
+                    break
             if self.group.count == 1 or self.block in self.program.log_blocks:
                 self._save_if_due()
         self._save()
         self.writer.finish()
+        self._announce_checkpoint()
+        if self.hooks.error:
+            self.stopping.say_saved()
+            raise self.hooks.error
         if self.tuning:  # after the last checkpoint, so that a run that is extended drops these rows
-            self.tuning.end(self.block, self.ranking or self._rank(*self._evaluate()))
+            self.tuning.end(self.block, self.ranking or self._rank(self._evaluate()))
         self.files.finish(self.step)
 
     def _advance(self, blocks: int, warmup: bool) -> None:
@@ -218,52 +248,89 @@ class Session:
         values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
         self.files.write(self.step, self.wall, values)
         self.population = self.program.loop.reset_tally(self.population)
+        trained = float(np.mean(values["train/return"])) if "train/return" in values else None
+        self.reporter.logged(self.step, None if self.entry.is_skill_agent and not trained else trained)
+        self._call("on_log", values)
         return own.fault[:, 0] >= 0
 
     def _hyper(self) -> Any:
         """Returns the members' hyper-parameters [p] at this step."""
         return self.program.hypers(self.population)
 
-    def _evaluate(self) -> tuple["Episodes", dict[str, np.ndarray]]:
-        return self.program.evaluate(self.population)
+    def _evaluate(self) -> "Found":
+        return *self.program.evaluate(self.population), self._measure()
+
+    def _measure(self) -> dict[str, np.ndarray]:
+        """Returns what the user's evaluator measures of each member of this process, [p] by name."""
+        if self.hooks.evaluator is None:
+            return {}
+        try:
+            found = [self.hooks.measure(self.current(member)) for member in self.program.members]
+        except Exception:
+            self.writer.finish()
+            raise
+        return {name: np.array([each[name] for each in found]) for name in found[0]}
+
+    def current(self, member: int) -> "Run":
+        """Returns the run with the current policy of a member of this process as its best."""
+        require(member in self.program.members, f"There is no member {member} in this process: {self.program.members}.")
+        at = self.program.members.index(member)
+        return self.handle.with_policy(*jax.tree.map(lambda x: x[at], (self.population.members.agent, self._hyper())))
 
     def _evaluate_and_tune(self, due: bool, failed: np.ndarray, any_failed: bool, speed: float) -> None:
         """Evaluates, keeps the best policy, and tunes the members at a generation or if one has failed."""
-        found, measured = self._evaluate()
+        found = self._evaluate()
         if due:
-            self._record(found, measured, speed)
+            self._record(found, speed)
         if not self.tuning:
             return
-        self.ranking = self._rank(found, measured, failed)
+        self.ranking = self._rank(found, failed)
         is_generation = self.block in self.program.generations
         if self.block < self.program.total and (is_generation or any_failed):
             self.population = self.tuning.exchange(self.population, self.block, self.ranking, rescue=not is_generation)
 
-    def _rank(self, found: "Episodes", measured: dict[str, np.ndarray], failed: np.ndarray | None = None) -> "Ranking":
+    def _fitness(self, found: "Found", returns: np.ndarray) -> np.ndarray:
+        """Returns the number that ranks each member: the user's `fitness`, or what the configuration names."""
+        _, measured, own = found
+        name = self.program.config.fitness if self.tuning else "return"
+        return own.get("fitness", returns if name == "return" else measured[name])
+
+    def _rank(self, found: "Found", failed: np.ndarray | None = None) -> "Ranking":
         assert self.tuning
-        name = self.program.config.fitness
-        fitness = np.mean(found.returns, axis=1) if name == "return" else measured[name]
+        returns = np.asarray(found[0].returns)
+        fitness = self._fitness(found, np.mean(returns, axis=1))
         failed = np.zeros(len(fitness), bool) if failed is None else failed
-        return self.tuning.rank(self.population, fitness, np.asarray(found.returns), failed)
+        return self.tuning.rank(self.population, fitness, returns, failed)
 
-    def _record(self, found: "Episodes", measured: dict[str, np.ndarray], speed: float) -> None:
+    def _record(self, found: "Found", speed: float) -> None:
         """Logs an evaluation, and keeps the best policy."""
-        found, measured = self.group.gather((found, measured))
-        intervals = np.array([mean_interval(returns) for returns in found.returns])
-        self._write_evaluation(found, measured, intervals)
-        name = self.program.config.fitness
-        fitness = measured[name] if self.tuning and name != "return" else intervals[:, 0]
+        found = self.group.gather(found)
+        episodes, measured, own = found
+        values = self._write_evaluation(episodes, measured, own)
+        fitness = self._fitness(found, values["eval/return"])
         self._keep_best(fitness)
-        shown = {name: np.mean(x) for name, x in found.annotations.items()}
+        shown = {name: np.mean(x) for name, x in episodes.annotations.items()}
         shown |= {name: np.mean(measured[name]) for name in self.entry.progress if name in measured}
-        texts = (f"{name} {value:.2f}" for name, value in shown.items())
-        self.reporter.evaluated(self.step, (*self._figures(np.asarray(found.returns), fitness), *texts), speed)
+        shown |= {name: np.mean(x) for name, x in own.items()}
+        texts = tuple(f"{name} {value:z.2f}" for name, value in shown.items())
+        texts += ("warm-up",) if 0 < self.block <= self.program.warmup else ()
+        returns = np.asarray(episodes.returns)
+        learned = returns if self.block > self.program.warmup else None
+        self.reporter.evaluated(self.step, self._figures(returns, fitness, texts), speed, learned)
+        mine = [fitness[self.reported_members.index(member)] for member in self.program.members]
+        fittest = self.program.members[int(np.argmax(np.nan_to_num(mine, nan=-np.inf)))]
+        self._call("on_evaluation", values, episodes=episodes, run=lambda member=fittest: self.current(member))
 
-    def _write_evaluation(self, found: "Episodes", measured: dict[str, np.ndarray], intervals: np.ndarray) -> None:
+    def _write_evaluation(
+        self, found: "Episodes", measured: dict[str, np.ndarray], own: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Logs an evaluation. Returns the logged numbers [P] by name."""
+        intervals = np.array([mean_interval(returns) for returns in found.returns])
         names = ("eval/return", "eval/return_low", "eval/return_high")
         values = dict(zip(names, intervals.T, strict=True)) | {"eval/length": np.mean(found.length, axis=1)}
         values |= {f"eval/{name}": np.mean(x, axis=1) for name, x in found.annotations.items()}
         values |= self._descriptors(found)
+        values |= {f"eval/{name}": x for name, x in own.items()}
         values |= {f"skills/{name}": x for name, x in measured.items()}
         self.files.write(self.step, self.wall, values)
         for member, episode in np.ndindex(found.returns.shape):
@@ -278,6 +345,7 @@ class Session:
                 **{name: finite(x[member, episode]) for name, x in found.annotations.items()},
             )
         self.files.flush()
+        return values
 
     def _descriptors(self, found: "Episodes") -> dict[str, np.ndarray]:
         """Returns the mean descriptor of each member's episodes, by name."""
@@ -297,29 +365,41 @@ class Session:
         if not not_finite(arrays):
             self.best = Best(float(fitness[top]), self.step, arrays)
 
-    def _figures(self, returns: np.ndarray, fitness: np.ndarray) -> tuple[str, ...]:
+    def _figures(self, returns: np.ndarray, fitness: np.ndarray, texts: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the most important numbers of an evaluation, for the progress line."""
-        if not self.tuning:
-            shown = mean_interval(returns[0] if len(returns) == 1 else np.mean(returns, axis=1))
-            return f"return {shown}", f"best {self.best.value:.1f}"
-        alive = fitness[np.isfinite(fitness)]
-        low, middle, high = np.quantile(alive, (0.0, 0.5, 1.0)) if len(alive) else (np.nan,) * 3
-        figures = f"best {high:.4g}, median {middle:.4g}, worst {low:.4g}"
-        return (figures, self.tuning.last_exchange) if self.tuning.last_exchange else (figures,)
+        if self.tuning:
+            alive = fitness[np.isfinite(fitness)]
+            low, middle, high = np.quantile(alive, (0.0, 0.5, 1.0)) if len(alive) else (np.nan,) * 3
+            name = self.program.config.fitness
+            figures = f"{name}: best {high:z.4g}, median {middle:z.4g}, worst {low:z.4g}"
+            return (figures, self.tuning.last_exchange, *texts) if self.tuning.last_exchange else (figures, *texts)
+        shown = f"return {mean_interval(returns[0] if len(returns) == 1 else np.mean(returns, axis=1))}"
+        if self.entry.is_skill_agent:  # which may have no reward, and whose best policy is the newest
+            return (*texts, shown) if returns.any() else texts
+        return (shown, f"best {self.best.value:z.1f}", *texts)
 
     def _stop_if_asked(self) -> None:
         if self.group.any_process(self.stopping.asked):
             self.stopping.answer()
             self._save()
             self.writer.finish()
+            self._announce_checkpoint()
             raise Stopped
 
     def _save_if_due(self) -> None:
         self.writer.check()
+        self._announce_checkpoint()
         self._stop_if_asked()
         replay = self.population.replay.data
         if self.group.any_process(self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1]))):
             self._save()
+
+    def _announce_checkpoint(self) -> None:
+        """Calls `on_checkpoint` in the thread that trains, once a checkpoint has been written."""
+        step = self.written_step
+        if step >= 0 and self.writer.is_idle:
+            self.written_step = -1
+            self._call("on_checkpoint", step=step, path=self.states.path(step))
 
     def _rows(self) -> int:
         return int(self.population.replay.written)
@@ -333,6 +413,8 @@ class Session:
         """Takes a snapshot, and writes it in the background."""
         if self.saved_block == self.block:
             return
+        self.writer.finish()
+        self._announce_checkpoint()
         since = time.monotonic()
         population = self.population
         best = self.best
@@ -363,6 +445,7 @@ class Session:
 
         self.writer.start(write, since, arrays[REPLAY].nbytes)
         self.saved_block = self.block
+        self.written_step = step
 
     def _restored(self, arrays: dict[str, np.ndarray], info: dict[str, Any]) -> "Population":
         """Returns the population of a checkpoint, and takes its best policy."""

@@ -4,10 +4,12 @@ import errno
 import fcntl
 import os
 import platform
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +20,8 @@ from covey.storage.changes import Changes
 from covey.storage.config import CHANGES, read_verified, write_config
 from covey.storage.disk import exists, make_folder, open_to_append, read_error, refuse_links, sync_folder
 
+RUNS = Path("runs")
+"""The folder of the runs whose folder is not given."""
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
 OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
 
@@ -203,13 +207,23 @@ class disk_errors:  # noqa: N801  (used as `with disk_errors(path):`)
         ) from error
 
 
-def new_folder(env: str, algorithm: str, base: Path = Path("runs")) -> RunFolder:
-    """Returns the first unused folder runs/ENV-AGENT-NUMBER."""
-    stem = f"{env.replace(':', '-').replace('/', '-')}-{algorithm}"
-    number = 0
-    while os.path.lexists(base / f"{stem}-{number}"):
-        number += 1
-    return RunFolder(base / f"{stem}-{number}")
+def is_folder_name(name: str) -> bool:
+    """Returns whether a name that the user chose is safe as the name of a folder."""
+    return re.fullmatch(r"[\w][\w .+=-]{0,99}", name) is not None
+
+
+def new_folder(env: str, algorithm: str, name: str = "", is_population: bool = False) -> RunFolder:
+    """Returns the first unused folder: runs/ENV-AGENT-NUMBER, with `-pbt` after the agent of a population.
+
+    With a name it is runs/NAME, or runs/NAME-NUMBER if that is used; spaces become hyphens.
+    """
+    stem = (
+        name.replace(" ", "-")
+        or f"{env.replace(':', '-').replace('/', '-')}-{algorithm}{'-pbt' if is_population else ''}"
+    )
+    numbered = (f"{stem}-{number}" for number in count(1 if name else 0))
+    candidates = chain([stem] if name else [], numbered)
+    return RunFolder(next(RUNS / each for each in candidates if not os.path.lexists(RUNS / each)))
 
 
 def _environment() -> str:

@@ -53,7 +53,7 @@ class Store:
             arrays: Arrays by name (see `covey.storage.layout`).
             info: JSON values (see `covey.storage.checkpoint.INFO_FIELDS`).
         """
-        final = self._path(step)
+        final = self.path(step)
         if disk.exists(final):
             return
         checkpoint.write(final, arrays, info)
@@ -85,8 +85,8 @@ class Store:
         """
 
         def report_damage(step: int, fault: str) -> None:
-            renamed = self._set_aside(self._path(step)) if set_aside else ""
-            report(f"Checkpoint {self._path(step)} is damaged ({fault}).{renamed}")
+            renamed = self._set_aside(self.path(step)) if set_aside else ""
+            report(f"Checkpoint {self.path(step)} is damaged ({fault}).{renamed}")
 
         found = self._load_newest(checkpoint.load, report_damage)
         if found is not None:
@@ -103,13 +103,13 @@ class Store:
     def read(self, step: int) -> Checkpoint:
         """Reads the checkpoint of a step. Raises a CoveyError if it is not intact."""
         found = self._load(step, checkpoint.load)
-        require(isinstance(found, tuple), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        require(isinstance(found, tuple), f"Checkpoint {self.path(step)} is damaged ({found or 'it is gone'}).")
         return found
 
     def info(self, step: int) -> dict[str, Any]:
         """Reads `info.json` of the checkpoint of a step. Raises a CoveyError if it is not intact."""
         found = self._load(step, checkpoint.load_info)
-        require(isinstance(found, dict), f"Checkpoint {self._path(step)} is damaged ({found or 'it is gone'}).")
+        require(isinstance(found, dict), f"Checkpoint {self.path(step)} is damaged ({found or 'it is gone'}).")
         return found
 
     def is_intact(self, step: int, report: Report) -> bool:
@@ -121,12 +121,12 @@ class Store:
 
         found = self._load(step, verify)
         if isinstance(found, str):
-            report(f"Checkpoint {self._path(step)} is damaged ({found}).{self._set_aside(self._path(step))}")
+            report(f"Checkpoint {self.path(step)} is damaged ({found}).{self._set_aside(self.path(step))}")
         return found is True
 
     def arrays_file(self, step: int) -> Path:
         """Returns the path of the arrays of a step."""
-        return self._path(step) / checkpoint.ARRAYS
+        return self.path(step) / checkpoint.ARRAYS
 
     def keep_only(self, steps: list[int]) -> None:
         """Removes the checkpoints of all other steps, and incomplete ones."""
@@ -158,7 +158,7 @@ class Store:
 
     def _load(self, step: int, load: Callable[[Path], Any]) -> Any:
         """Returns the result of `load`, a text that says what is damaged, or None if the checkpoint is gone."""
-        path = self._path(step)
+        path = self.path(step)
         try:
             return load(path)
         except (DamagedError, OSError) as error:
@@ -184,12 +184,13 @@ class Store:
 
     def _remove(self, step: int) -> None:
         """Removes a checkpoint. Renames it first, so that an interrupted removal leaves none that looks damaged."""
-        gone = disk.partial_path(self._path(step))
+        gone = disk.partial_path(self.path(step))
         disk.remove(gone)
-        disk.rename(self._path(step), gone)
+        disk.rename(self.path(step), gone)
         disk.remove(gone)
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """Returns the folder of a checkpoint."""
         return self.folder / f"{self.kind}_{step:010d}"
 
 
@@ -229,6 +230,11 @@ class Writer:
     def elapsed(self) -> float:
         """Seconds since the writer was made."""
         return time.monotonic() - self._began
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no write is under way."""
+        return self._thread is None or not self._thread.is_alive()
 
     def cost(self) -> str:
         """Returns a sentence about the time that saving took."""

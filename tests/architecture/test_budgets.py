@@ -16,7 +16,8 @@ BUDGETS = {
     # 300 before checkpoints were hardened: every file is verified by its digest, synced and never reached through a
     # link, and safetensors are read in one pass that tells errors of the disk from wrong content.
     "storage/checkpoint": 460,
-    "plots/curves": 350,
+    # 350 before figures had several panels and were shown in notebooks.
+    "plots/curves": 365,
 }
 """A module, and the code lines of it and all that it imports."""
 MOST_LINES = 50

@@ -16,7 +16,7 @@ LAYERS = (
     "agents replay",
     "training storage",
     "population evaluation",
-    "plots",
+    "plots callbacks",
     "run",
     "islands",
     "launch",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import covey
+from covey.callbacks import Hooks
 from covey.install import install_command
 from covey.islands.board import Board, Island, MemberReport
 from covey.islands.merge import merge
@@ -131,7 +132,8 @@ def train(run: Path, board: Board, number: int, lost: set[int]) -> None:
     config = default_config("td3", **CONFIG).resolved()
     folder = RunFolder(run).island(number)
     folder.create(to_json(config))
-    Session(build(config, island(board, number, lost=lost)), folder, Reporter(quiet=True)).run()
+    program = build(config, island(board, number, lost=lost))
+    Session(program, covey.Run(folder, config, program.policy), Reporter(quiet=True), Hooks()).run()
 
 
 @pytest.fixture(scope="module")

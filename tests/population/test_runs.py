@@ -1,15 +1,20 @@
 """Runs of populations, from the first step to the pictures: exact on any number of devices, and after a crash."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tyro
 
 import covey
 from covey import agents
 from covey.cli import main
+from covey.launch import winner_command
+from covey.run.config import config_type
+from covey.run.presets import preset_config
 from covey.run.session import Session
 from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows
 
@@ -90,6 +95,19 @@ def test_nobody_replaced_and_nothing_searched_is_plain_seeds(tmp_path: Path):
     options = {name: x for name, x in (TINY | MEMBERS).items() if name != "members"}
     seeds = covey.train("td3", out=tmp_path / "seeds", seeds=4, **options).path
     assert_same_run(seeds, population)
+
+
+def test_the_winner_as_a_command(reference: Path):
+    """What `covey evolve` prints at its end is a command with the winner's hyper-parameters and the run's options."""
+    run = covey.load(reference)
+    words = shlex.split(winner_command(run).replace("\\\n", ""))
+    assert words[:3] == ["covey", "train", "td3"] and all(len(line) < 80 for line in winner_command(run).splitlines())
+    name, arguments = words[2], words[3:]
+    config = tyro.cli(config_type(name), args=arguments, default=preset_config(name, env=run.config.env))
+    for name in run.config.searched():
+        assert float(getattr(config.hyper, name)) == pytest.approx(float(getattr(run.best.hyper, name)), rel=1e-5)
+    assert config.agent == run.config.agent and config.steps == run.config.steps and config.members == 1
+    assert config.resolved().capacity == run.config.capacity
 
 
 @pytest.fixture

@@ -114,6 +114,40 @@ def test_commands(run, tmp_path, capsys, monkeypatch):
     assert main(["--version"]) == 0
 
 
+def test_a_plot_of_several_metrics_with_labels(run, tmp_path, capsys):
+    """`--metric` takes several names, together or repeated; a label for each run."""
+    flags = [
+        "--metric",
+        "eval/return",
+        "agent/critic_loss",
+        "--metric",
+        "train/return",
+        "--out",
+        str(tmp_path / "x.png"),
+    ]
+    assert main(["plot", str(run.path), str(run.path), *flags, "--label", "a", "--label", "b"]) == 0
+    lines = (tmp_path / "x.csv").read_text().splitlines()
+    assert {tuple(line.split(",")[:2]) for line in lines[1:]} == {
+        (metric, label) for metric in ("eval/return", "agent/critic_loss", "train/return") for label in "ab"
+    }
+    assert main(["plot", str(run.path), "--label", "a", "--label", "b"]) != 0
+    assert "Give --label once for each run" in capsys.readouterr().err
+
+
+def test_a_run_in_a_notebook(run):
+    assert repr(run) == f"Run({str(run.path)!r}: agent td3, env point, steps 1,200, seed 0, seeds 2)"
+    assert "<th" in run._repr_html_() and "td3" in run._repr_html_()
+    result = run.evaluate(episodes=2)
+    assert repr(result).startswith("Evaluation(return ") and "mean length" in result._repr_html_()
+    assert "image/png" in run.plot()._repr_mimebundle_() and "text/html" in run.animate()._repr_mimebundle_()
+
+
+def test_the_hyper_parameters_of_the_best_policy(run, tmp_path):
+    found = run.best_hyper()
+    assert found["actor_lr"] == pytest.approx(float(run.config.hyper.actor_lr), rel=1e-5)
+    assert tiny(tmp_path / "again", hyper=found, steps=500).config.hyper.discount == str(found["discount"])
+
+
 def test_a_config_file_gives_the_same_run(run, tmp_path):
     out = tmp_path / "again"
     assert main(["train", "td3", "--config", str(run.path / "config.json"), "--out", str(out)]) == 0
