@@ -1,0 +1,113 @@
+"""A trained policy as `covey export` takes it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.agent import Decision, Policy
+from covey.envs.base import Env, HostEnv
+from covey.errors import require
+from covey.evaluation.record import record
+from covey.types import Array, EnvSpec, Key
+
+Mode = Literal["greedy", "sample"]
+KEY_WORDS = 2
+
+
+@dataclass(frozen=True)
+class Following:
+    """A policy that begins each episode with a given memory, such as that of a chosen skill.
+
+    Args:
+        policy: The policy.
+        memory: Returns the memory at the start of an episode; None for the policy's own.
+    """
+
+    policy: Policy[Any, Any, Any]
+    memory: Callable[[], Any] | None = None
+
+    def begin(self, state: Any, hyper: Any, key: Key) -> Any:
+        """Returns the memory at the start of an episode."""
+        return self.memory() if self.memory else self.policy.begin(state, hyper, key)
+
+    def act(self, state: Any, hyper: Any, memory: Any, obs: Array, key: Key, mode: Any) -> Decision:
+        """Decides as the policy does."""
+        return self.policy.act(state, hyper, memory, obs, key, mode)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained policy with its parameters and its environment.
+
+    Args:
+        policy: The policy.
+        env: Its environment, in which the proof plays episodes.
+        spec: Sizes and limits of the environment's own observations and actions.
+        state: The policy's state.
+        hyper: Its hyper-parameters.
+        facts: What the file should say about it: environment, algorithm, digest of the checkpoint.
+        explore: The policy explores, as in training; otherwise it acts greedily.
+        memory: Returns the memory at the start of an episode; None for the policy's own.
+    """
+
+    policy: Policy[Any, Any, Any]
+    env: Env | HostEnv
+    spec: EnvSpec
+    state: Any
+    hyper: Any
+    facts: dict[str, Any]
+    explore: bool = False
+    memory: Callable[[], Any] | None = None
+
+    @property
+    def key(self) -> Key:
+        """The random key that a greedy policy is traced with."""
+        return jax.random.key(0)
+
+    def start(self) -> Any:
+        """Returns the memory at the start of an episode."""
+        return Following(self.policy, self.memory).begin(self.state, self.hyper, self.key)
+
+    def function(self, obs: Array, memory: Any, key: Key) -> tuple[Array, Any]:
+        """Returns the action in the environment's own units, and the new memory."""
+        mode: Mode = "sample" if self.explore else "greedy"
+        decision = self.policy.act(self.state, self.hyper, memory, obs, key, mode)
+        return self.spec.to_box(decision.action), decision.memory
+
+    def episodes(self, count: int) -> list[np.ndarray]:
+        """Plays greedy episodes. Returns the observations [T, obs_size] of each, `count` in all."""
+        policy = Following(self.policy, self.memory)
+        found: list[np.ndarray] = []
+        while (missing := count - sum(map(len, found))) > 0:
+            key = jax.random.fold_in(jax.random.key(1), len(found))
+            length = self.env.spec.episode_length
+            episode = record(policy, self.env, self.state, self.hyper, key, length, frames_per_second=0)
+            obs = np.asarray(episode.obs, np.float32)[:missing, : self.spec.obs_size]
+            require(bool(np.isfinite(obs).all()), "An episode of the policy had an observation that is not finite.")
+            found.append(obs)
+        return found
+
+
+def check_is_greedy(source: Source, outputs: Callable[[Key], list[Any]]) -> None:
+    """Raises an error if a greedy policy depends on its random key: a file would repeat one draw for ever."""
+    first, second = (outputs(jax.random.key(seed)) for seed in (0, 1))
+    same = len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    require(
+        same,
+        "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't do so: set "
+        "it to 0, or export the exploring policy with `explore`.",
+    )
+
+
+def key_data(count: int, seed: int) -> np.ndarray:
+    """Returns the data [count, 2] of random keys, as the format jax takes them."""
+    return np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)), np.uint32)
+
+
+def as_keys(data: Array) -> Key:
+    """Returns random keys from their data."""
+    return jax.random.wrap_key_data(jnp.asarray(data, jnp.uint32))
