@@ -57,12 +57,16 @@ if TYPE_CHECKING:
     from covey.evaluation.policy import TrainedPolicy
     from covey.evaluation.rollout import Episodes
     from covey.evaluation.summary import Evaluation
+    from covey.export.check import Proof
+    from covey.export.export import Export
+    from covey.export.policy import ExportedPolicy, load_policy
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
     from covey.hyper.space import draw_hypers
     from covey.population.exchange import exchange
     from covey.population.pbt import PBT, Ranking, Successor
     from covey.population.processes import ProcessGroup, SingleProcess
+    from covey.publish import model_card
     from covey.replay import Replay, ReplayState
     from covey.run.config import RunConfig
     from covey.run.run import Run
@@ -91,12 +95,16 @@ _NAMES = {
     "evaluation.policy": "TrainedPolicy",
     "evaluation.rollout": "Episodes",
     "evaluation.summary": "Evaluation",
+    "export.check": "Proof",
+    "export.export": "Export",
+    "export.policy": "ExportedPolicy load_policy",
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",
     "hyper.space": "draw_hypers",
     "population.exchange": "exchange",
     "population.pbt": "PBT Ranking Successor",
     "population.processes": "ProcessGroup SingleProcess",
+    "publish": "model_card",
     "replay": "Replay ReplayState",
     "run.config": "RunConfig",
     "run.run": "Run",

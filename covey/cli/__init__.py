@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import catalogue, runs, training
+from covey.cli import catalogue, export, runs, training
 from covey.cli.arguments import asks_for_help, import_plugins
 from covey.cli.flags import with_flags
 from covey.errors import CoveyError, unknown
@@ -20,6 +20,9 @@ covey: train continuous-control agents in one compiled JAX program
   covey plan RUN --goal 3,4 --goal -2,1       reach goals by planning over skills, without further training
   covey lineage RUN                           plot a population: lineage, hyper-parameters, fitness
   covey replay RUN [--out FILE]               save a run's replay for `covey train AGENT --replay FILE`
+  covey export RUN [--format onnx]            write the best policy to one file that runs without JAX, with proof
+  covey push RUN USER/NAME                    publish the policy and its model card on the Hugging Face Hub
+  covey load USER/NAME                        download a published policy
   covey envs [LIBRARY]                        list environments, also those of a library such as brax
   covey check-env ENV                         check an environment against the contract
   covey agents [AGENT]                        list agents, their hyper-parameters, defaults and search ranges
@@ -38,6 +41,9 @@ VERBS = {
     "lineage": runs.lineage,
     "replay": runs.replay,
     "video": runs.video,
+    "export": export.export,
+    "push": export.push,
+    "load": export.load,
     "envs": catalogue.envs,
     "check-env": catalogue.check_env,
     "agents": catalogue.agents,

@@ -65,7 +65,7 @@ def prove(source: Source, opened: Opened) -> Proof:
     error = _differences(source, expected, found)
     limit = 0.0 if "key" in noise or _is_exact(opened) else LIMIT
     wrong = np.flatnonzero(~(error <= limit))
-    ties = [row for row in wrong if _is_tie(source, decide, obs, memory, found, row)]
+    ties = [row for row in wrong if _is_tie(source, decide, obs, memory, found, int(row))]
     compared = np.delete(error, ties)
     proof = Proof(len(obs), float(compared.max(initial=0.0)), len(ties))
     require(
@@ -88,13 +88,13 @@ def _situations(source: Source) -> tuple[np.ndarray, Any]:
 
     @jax.jit
     def memories(obs: Any) -> Any:
-        return jax.lax.scan(step, source.start(), obs)[1]
+        return jax.vmap(lambda episode: jax.lax.scan(step, source.start(), episode)[1])(obs)
 
     episodes = source.episodes(ROWS)
     longest = max(map(len, episodes))
-    padded = [np.pad(obs, ((0, longest - len(obs)), (0, 0)), mode="edge") for obs in episodes]
-    parts = [jax.tree.map(lambda x, n=len(obs): x[:n], memories(row)) for obs, row in zip(episodes, padded, strict=True)]
-    return np.concatenate(episodes), jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    padded = np.stack([np.pad(obs, ((0, longest - len(obs)), (0, 0)), mode="edge") for obs in episodes])
+    made = np.arange(longest) < np.array([len(obs) for obs in episodes])[:, None]
+    return padded[made], jax.tree.map(lambda x: np.asarray(x)[made], memories(padded))
 
 
 def _noise(described: Sequence[dict[str, Any]], count: int) -> Arrays:
@@ -113,7 +113,7 @@ def _policy(source: Source, noise: Arrays) -> Callable[[np.ndarray, Any], Arrays
     many = jax.vmap(source.function, (0, 0, 0 if source.explore else None))
 
     def decide(obs: Any, memory: Any) -> Arrays:
-        keys = as_keys(noise.get("key", key_data(len(obs), 0))) if source.explore else source.key
+        keys = as_keys(noise["key"] if "key" in noise else key_data(len(obs), 0)) if source.explore else source.key
         if source.explore and "key" not in noise:
             closed = jax.make_jaxpr(many)(obs, memory, keys)
             inputs = jax.tree.leaves((obs, memory, keys))
@@ -140,9 +140,7 @@ def _with_draws(jaxpr: Any, constants: Any, inputs: Any, noise: Arrays, numbers:
         elif equation.primitive.name in CALLS:
             params = equation.params
             inner = next(params[each] for each in ("jaxpr", "call_jaxpr", "fun_jaxpr") if each in params)
-            found = _with_draws(
-                getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, noise, numbers
-            )
+            found = _with_draws(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, noise, numbers)
         else:
             found = equation.primitive.bind(*given, **equation.params)
             found = found if equation.primitive.multiple_results else [found]
@@ -173,5 +171,7 @@ def _is_tie(
     nearby[:NEARBY] = obs[row] + scale * random.uniform(-1.0, 1.0, (NEARBY, obs.shape[1])).astype(np.float32)
     same = jax.tree.map(lambda x: np.concatenate([np.repeat(x[row : row + 1], NEARBY, axis=0), x[NEARBY:]]), memory)
     answers = decide(nearby, same)
-    repeated = {name: np.concatenate([np.repeat(x[row : row + 1], NEARBY, axis=0), x[NEARBY:]]) for name, x in found.items()}
+    repeated = {
+        name: np.concatenate([np.repeat(x[row : row + 1], NEARBY, axis=0), x[NEARBY:]]) for name, x in found.items()
+    }
     return bool((_differences(source, answers, repeated)[:NEARBY] < 100 * SHIFT).any())

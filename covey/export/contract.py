@@ -1,4 +1,4 @@
-"""What an exported policy takes and returns: the description that every format carries."""
+"""The contract of an exported policy: its inputs and outputs, as every format carries them."""
 
 from typing import Any
 

@@ -12,11 +12,8 @@ import numpy as np
 from covey.export.runner import OPS
 
 BATCH = -1
-ELEMENTWISE = frozenset(
-    "add subtract multiply divide maximum minimum power negative abs sign exp log log1p expm1 tanh logistic sqrt sin cos "
-    "floor ceil rint erf isfinite equal not_equal less less_equal greater greater_equal where logical_and logical_or "
-    "logical_not cast bfloat16".split()
-)
+ELEMENTWISE = {name for name, op in OPS.items() if isinstance(op, np.ufunc)} - {"matmul"}
+ELEMENTWISE |= {"where", "logistic", "erf", "cast", "bfloat16"}
 """Operations that act on each element, and broadcast as NumPy does."""
 
 
@@ -84,7 +81,9 @@ class Graph:
         self.kinds[name] = kind
         return self.input(name, shape, "float32")
 
-    def emit(self, op: str, inputs: Iterable[Operand], shape: tuple[int, ...], dtype: str, **attributes: Any) -> Operand:
+    def emit(
+        self, op: str, inputs: Iterable[Operand], shape: tuple[int, ...], dtype: str, **attributes: Any
+    ) -> Operand:
         """Adds an operation, or computes it at once if all its inputs are known.
 
         Args:

@@ -64,7 +64,7 @@ def onnx_model(graph: Graph, about: dict[str, str]) -> bytes:
         shown = name if name == "action" else f"{name}_out"
         writer.add("Identity", [source], shown)
         outputs.append(_info(shown, writer.output_of(source)))
-    constants = {name: x for name, x in graph.constants.items()} | writer.constants
+    constants = graph.constants | writer.constants
     model = helper.make_model(
         helper.make_graph(
             writer.nodes,

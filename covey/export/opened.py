@@ -91,7 +91,7 @@ class OnnxPolicy:
     def step(self, inputs: Arrays) -> Arrays:
         """Makes one decision for a batch."""
         found = self.session.run(None, {name: np.ascontiguousarray(inputs[name]) for name in self.taken})
-        return dict(zip(self.names, found, strict=True))
+        return {name: np.asarray(x) for name, x in zip(self.names, found, strict=True)}
 
 
 class JaxPolicy:

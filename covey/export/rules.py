@@ -12,7 +12,7 @@ from covey.export.graph import BATCH, Graph, Operand
 
 Shape = tuple[int, ...]
 Rule = Callable[[Graph, list[Operand], dict[str, Any], Shape, str], Operand]
-"""`rule(graph, inputs, params, shape, dtype)`: the inputs and parameters of an equation; shape and type of its result."""
+"""`rule(graph, inputs, params, shape, dtype)`: inputs and parameters of an equation; shape and type of its result."""
 
 ELEMENTWISE = {
     "neg": "negative",
@@ -246,7 +246,9 @@ def _gather(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: 
     order = [0] * len(shape)
     for position, a in enumerate(batch):
         order[a] = axis + position
-    for position, a in zip((p for p in range(len(made)) if not axis <= p < axis + rank), numbers.offset_dims, strict=True):
+    for position, a in zip(
+        (p for p in range(len(made)) if not axis <= p < axis + rank), numbers.offset_dims, strict=True
+    ):
         order[a] = position
     return _transposed(graph, taken, order)
 

@@ -1,10 +1,10 @@
 """Runs a policy that `covey export --format numpy` has written. Needs NumPy and nothing else: copy this file.
 
-    from runner import Policy
+from runner import Policy
 
-    policy = Policy("policy.npz")
-    policy.reset()
-    action = policy(obs)  # one observation [obs_size], or a batch [N, obs_size]; the action is in the robot's own units
+policy = Policy("policy.npz")
+policy.reset()
+action = policy(obs)  # one observation [obs_size], or a batch [N, obs_size]; the action is in the robot's own units
 """
 
 import json
@@ -19,19 +19,17 @@ def _bfloat16(x):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-OPS = {
-    name: getattr(np, name)
-    for name in (
-        "add subtract multiply divide maximum minimum power negative abs sign exp log log1p expm1 tanh sqrt sin cos floor "
-        "ceil rint isfinite equal not_equal less less_equal greater greater_equal where matmul logical_and logical_or "
-        "logical_not transpose take"
-    ).split()
-} | {
+NAMES = """
+add subtract multiply divide maximum minimum power negative abs sign exp log log1p expm1 tanh sqrt
+sin cos floor ceil rint isfinite equal not_equal less less_equal greater greater_equal where matmul
+logical_and logical_or logical_not transpose take
+"""
+OPS = {name: getattr(np, name) for name in NAMES.split()} | {
     "logistic": lambda x: 0.5 * (np.tanh(0.5 * x) + np.float32(1.0)),
-    "erf": lambda x: np.vectorize(math.erf, otypes=[np.float32])(x),
+    "erf": np.vectorize(math.erf, otypes=[np.float32]),
     "cast": lambda x, to: x.astype(to),
     "bfloat16": _bfloat16,
-    "reshape": lambda x, to: np.reshape(x, to),
+    "reshape": lambda x, to: x.reshape(to),
     "expand": lambda x, batch, to: np.broadcast_to(x, [len(batch) if size < 0 else size for size in to]),
     "concatenate": lambda *x, axis: np.concatenate(x, axis),
     "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],

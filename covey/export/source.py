@@ -15,7 +15,6 @@ from covey.evaluation.record import record
 from covey.types import Array, EnvSpec, Key
 
 Mode = Literal["greedy", "sample"]
-KEY_WORDS = 2
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def check_is_greedy(source: Source, outputs: Callable[[Key], list[Any]]) -> None
     same = len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     require(
         same,
-        "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't do so: set "
+        "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't: set "
         "it to 0, or export the exploring policy with `explore`.",
     )
 
@@ -108,6 +107,6 @@ def key_data(count: int, seed: int) -> np.ndarray:
     return np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)), np.uint32)
 
 
-def as_keys(data: Array) -> Key:
+def as_keys(data: Any) -> Key:
     """Returns random keys from their data."""
     return jax.random.wrap_key_data(jnp.asarray(data, jnp.uint32))

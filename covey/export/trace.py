@@ -121,7 +121,7 @@ def _concrete(x: Any) -> Any:
 
 
 def _is_key(x: Any) -> bool:
-    return jax.dtypes.issubdtype(getattr(x, "dtype", np.float32), jax.dtypes.prng_key)
+    return jnp.issubdtype(getattr(x, "dtype", np.float32), jax.dtypes.prng_key)
 
 
 def _draw(graph: Graph, equation: Any, inputs: list[Any], outputs: list[Any]) -> Operand | None:

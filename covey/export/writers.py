@@ -28,9 +28,7 @@ def graph_of(source: Source, batched: bool = True) -> Graph:
 
     def traced(key: Any) -> Graph:
         start = source.start()
-        return trace(
-            source.function, source.spec.obs_size, start, key, batched=batched, explore=source.explore
-        )
+        return trace(source.function, source.spec.obs_size, start, key, batched=batched, explore=source.explore)
 
     graph = traced(source.key)
     if not source.explore:
@@ -52,7 +50,7 @@ def write_numpy(source: Source) -> bytes:
     nodes = [(node.op, node.inputs, node.output.name, node.attributes) for node in graph.nodes]
     texts = {"about": np.array(json.dumps(about)), "graph": np.array(json.dumps([nodes, graph.outputs]))}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **graph.constants, **texts)
+    np.savez_compressed(buffer, **(graph.constants | texts))  # type: ignore[arg-type]
     return _with_seal(buffer)
 
 

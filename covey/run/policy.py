@@ -1,6 +1,9 @@
 """The policy of a run, ready to be evaluated, filmed or planned with. Builds no training program and no replay."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -12,11 +15,12 @@ from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
 from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure, stream_key
-from covey.hyper.schedule import initial_hyper
+from covey.export.source import Source
+from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.run.config import LARGEST, RunConfig
-from covey.storage.best import read_best
+from covey.storage.best import read_best, read_members
 from covey.storage.folder import RunFolder
-from covey.storage.layout import not_finite, unpack_best
+from covey.storage.layout import digest, not_finite, restore, unpack_best
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -141,3 +145,61 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
     with silence_xla():
         return BestPolicy(program, *unpack_best(*program.shapes(), arrays))
+
+
+def load_member(folder: RunFolder, program: PolicyProgram, member: int) -> BestPolicy:
+    """Loads the policy of one member from the newest checkpoint of a run folder."""
+    members = program.config.members
+    require(0 <= member < members, f"`member` must lie between 0 and {members - 1}, not {member}.")
+    arrays, info = read_members(folder)
+    state, hyper = program.shapes()
+    count = arrays["members/key"].shape[0]
+    require(member < count, f"The checkpoint holds members 0 to {count - 1}: several processes trained this run.")
+    own = {name: x[member] for name, x in arrays.items() if name.startswith(("members/agent/", "members/hyper/"))}
+    found = restore({"members": {"agent": state, "hyper": hyper}}, own)["members"]
+    faulty = not_finite(own)
+    require(not faulty, f"Member {member} holds NaN or infinite values: {''.join(faulty[:1])}.")
+    now = hyper_at(found["hyper"], program.config.schedules(), jnp.int32(info["step"]))
+    return BestPolicy(program, found["agent"], jax.tree.map(jnp.float32, now))
+
+
+def as_source(
+    policy: BestPolicy, explore: bool = False, skill: Sequence[float] | int | None = None, member: int | None = None
+) -> Source:
+    """Returns a policy as `covey.export` takes it.
+
+    Args:
+        policy: The policy.
+        explore: The policy explores, as in training.
+        skill: For a skill agent: the skill, or its number among those that are shown; None for the first.
+        member: The member whose policy it is; None for the best.
+    """
+    program, state, hyper = policy
+    facts: dict[str, Any] = {
+        "covey": version("covey"),
+        "algorithm": program.config.algorithm,
+        "environment": program.config.env,
+        "mode": "explore" if explore else "greedy",
+        "member": member,
+        "checkpoint": digest({"agent": state, "hyper": hyper}),
+    }
+    agent = program.skill_agent
+    require(skill is None or agent is not None, f"{program.config.algorithm} learns no skills, so it takes no `skill`.")
+    memory = None
+    if agent is not None:
+        chosen = _skill(np.asarray(agent.show_skills()), skill)
+        facts = facts | {"skill": [float(x) for x in chosen]}
+        memory = partial(agent.memory_for, jnp.asarray(chosen))
+    return Source(program.agent, program.env, program.spec, state, hyper, facts, explore, memory)
+
+
+def _skill(shown: np.ndarray, skill: Sequence[float] | int | None) -> np.ndarray:
+    """Returns a skill [K] by its number among those that are shown, or as given."""
+    if skill is None or isinstance(skill, int):
+        number = skill or 0
+        require(0 <= number < len(shown), f"`skill` must lie between 0 and {len(shown) - 1}, not {number}.")
+        return shown[number]
+    chosen = np.asarray(skill, np.float32)
+    fits = chosen.shape == shown.shape[1:] and bool(np.isfinite(chosen).all())
+    require(fits, f"A `skill` has {shown.shape[1]} finite numbers, or is a number below {len(shown)}; not {skill}.")
+    return chosen
