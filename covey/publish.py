@@ -45,7 +45,7 @@ def model_card(run: Run, folder: str | Path, episodes: int = EPISODES) -> Path:
     first, _, versions = (run.path / "environment.txt").read_text().partition("\n")
     files = tuple(sorted(file.name for file in folder.iterdir() if file.suffix in SHOWN))
     spread = float(np.std(found.episodes.returns))
-    command = first.removeprefix("command: ")
+    command = f"covey {first.removeprefix('command: ').partition(' ')[2]}"
     card = Card(about, *found.mean, spread, episodes, run.config.steps, command, versions, files)
     replace_output(folder / "README.md", write_card(card).encode())
     return folder / "README.md"

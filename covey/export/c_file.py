@@ -13,8 +13,6 @@ EXPRESSIONS = {
     "subtract": "{0} - {1}",
     "multiply": "{0} * {1}",
     "divide": "{0} / {1}",
-    "maximum": "({0} > {1} || {0} != {0}) ? {0} : {1}",
-    "minimum": "({0} < {1} || {0} != {0}) ? {0} : {1}",
     "power": "powf({0}, {1})",
     "negative": "-{0}",
     "sign": "({0} > 0) - ({0} < 0)",
@@ -44,7 +42,13 @@ EXPRESSIONS = {
     "logical_not": "!{0}",
     "expand": "{0}",
 }
-"""Operations on each element. A comparison with itself finds NaN, which must not be lost."""
+"""Operations on each element."""
+BY_TYPE = {
+    "abs": ("fabsf({0})", "{0} < 0 ? -{0} : {0}"),
+    "maximum": ("({0} > {1} || isnan({0})) ? {0} : {1}", "{0} > {1} ? {0} : {1}"),
+    "minimum": ("({0} < {1} || isnan({0})) ? {0} : {1}", "{0} < {1} ? {0} : {1}"),
+}
+"""Operations that C writes in one way for floats, without losing NaN, and in another for whole numbers."""
 HEADER = """\
 /* A policy written by covey. One thread at a time may use it: its working arrays are static.
 
@@ -83,7 +87,7 @@ def c_header(graph: Graph, start: dict[str, np.ndarray], name: str, about: str) 
     noise = list(graph.kinds)
     fields = [f"  {TYPES[graph.inputs[m].dtype]} {_field(m)}[{_length(graph.inputs[m].shape)}];" for m in memory]
     arguments = "".join(f"const float *{_field(each)}, " for each in noise)
-    shape = graph.value(graph.outputs["action"]).shape
+    shape = writer.shape(graph.outputs["action"])
     lines = [
         HEADER.format(
             name=name,
@@ -166,7 +170,7 @@ class _Writer:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.actions = _length(graph.value(graph.outputs["action"]).shape)
+        self.actions = _length(self.shape(graph.outputs["action"]))
         self.aliases = {n.output.name: n.inputs[0] for n in graph.nodes if n.op == "reshape"}
 
     def stored(self) -> list[Node]:
@@ -196,7 +200,7 @@ class _Writer:
         """Returns the lines of one operation."""
         if node.op == "reshape":
             return []
-        if node.op in EXPRESSIONS or node.op in ("abs", "cast", "bfloat16"):
+        if node.op in EXPRESSIONS or node.op in BY_TYPE or node.op in ("cast", "bfloat16"):
             return self._elementwise(node)
         return getattr(self, f"_{node.op}")(node)
 
@@ -208,11 +212,12 @@ class _Writer:
             own = self.shape(name)
             loops = [f"i{axis}" for axis in range(len(shape) - len(own), len(shape))]
             terms.append(f"{self.at(name)}[{_index(own, loops)}]")
-        is_float = node.output.dtype == "float32"
-        expression = {
-            "abs": "fabsf({0})" if is_float else "{0} < 0 ? -{0} : {0}",
-            "cast": "{0} != 0" if node.output.dtype == "bool" else f"({TYPES[node.output.dtype]}){{0}}",
-        }.get(node.op) or EXPRESSIONS.get(node.op, "")
+        kind = node.output.dtype
+        expression = EXPRESSIONS.get(node.op, "")
+        if node.op in BY_TYPE:
+            expression = BY_TYPE[node.op][kind != "float32"]
+        elif node.op == "cast":
+            expression = "{0} != 0" if kind == "bool" else f"({TYPES[kind]}){{0}}"
         if node.op == "bfloat16":
             return self._bfloat16(node, terms[0])
         position = _index(shape, [f"i{axis}" for axis in range(len(shape))])

@@ -13,8 +13,6 @@ from covey.export.opened import Arrays, Opened
 from covey.export.source import Source, as_keys, key_data
 from covey.export.trace import CALLS, DRAWS, memory_names
 
-ROWS = 1000
-"""Observations that are compared."""
 LIMIT = 1e-5
 """The largest difference, as a share of the range of an action."""
 NEARBY, SHIFT = 16, 1e-5
@@ -52,7 +50,7 @@ def prove(source: Source, opened: Opened) -> Proof:
     Raises:
         CoveyError: The file decides differently, or does not fit the policy.
     """
-    obs, memory = _situations(source)
+    obs, memory = source.situations
     shown = opened.about["observation"]["shape"]
     require(shown == [source.spec.obs_size], f"The file takes observations of shape {shown}, not {obs.shape[1:]}.")
     names = [each["name"] for each in opened.about["memory"]]
@@ -78,23 +76,6 @@ def prove(source: Source, opened: Opened) -> Proof:
 def _is_exact(opened: Opened) -> bool:
     """Returns whether the file holds the very program that decides in covey, so that not a bit may differ."""
     return type(opened).__name__ == "JaxPolicy"
-
-
-def _situations(source: Source) -> tuple[np.ndarray, Any]:
-    """Returns observations of real episodes, and the memory of the trained policy at each of them."""
-
-    def step(memory: Any, obs: Any) -> tuple[Any, Any]:
-        return source.function(obs, memory, source.key)[1], memory
-
-    @jax.jit
-    def memories(obs: Any) -> Any:
-        return jax.vmap(lambda episode: jax.lax.scan(step, source.start(), episode)[1])(obs)
-
-    episodes = source.episodes(ROWS)
-    longest = max(map(len, episodes))
-    padded = np.stack([np.pad(obs, ((0, longest - len(obs)), (0, 0)), mode="edge") for obs in episodes])
-    made = np.arange(longest) < np.array([len(obs) for obs in episodes])[:, None]
-    return padded[made], jax.tree.map(lambda x: np.asarray(x)[made], memories(padded))
 
 
 def _noise(described: Sequence[dict[str, Any]], count: int) -> Arrays:

@@ -65,7 +65,9 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def result(graph: Graph, name: str, inputs: list[Operand], params: dict[str, Any], output: Any) -> Operand:
+def result(
+    graph: Graph, name: str, inputs: list[Operand], params: dict[str, Any], output: Any, where: str = ""
+) -> Operand:
     """Adds one equation to a graph.
 
     Args:
@@ -74,6 +76,7 @@ def result(graph: Graph, name: str, inputs: list[Operand], params: dict[str, Any
         inputs: Its inputs.
         params: Its parameters.
         output: Shape and type of its result.
+        where: The part of the policy that uses it, for errors.
 
     Returns:
         Its result.
@@ -93,8 +96,8 @@ def result(graph: Graph, name: str, inputs: list[Operand], params: dict[str, Any
     else:
         known = sorted({*ELEMENTWISE, *REDUCTIONS, *RULES, *SAME})
         raise CoveyError(
-            f"The policy uses the operation {name!r} of JAX, which only the format jax can store. The other formats "
-            f"know: {', '.join(known)}."
+            f"The policy uses the operation {name!r} of JAX{where and f' in {where}'}, which only the format jax can "
+            f"store. The other formats know: {', '.join(known)}."
         )
     if output.dtype == jnp.bfloat16 and not isinstance(made, np.ndarray):
         return graph.emit("bfloat16", (made,), shape, "float32")
@@ -131,6 +134,30 @@ def _integer_pow(graph: Graph, inputs: list[Operand], params: dict[str, Any], sh
     return power if params["y"] > 0 else graph.emit("divide", (np.ones((), dtype), power), shape, dtype)
 
 
+@rule("erfc")
+def _erfc(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    return graph.emit("subtract", (np.ones((), dtype), graph.emit("erf", inputs, shape, dtype)), shape, dtype)
+
+
+@rule("rev")
+def _rev(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    x = inputs[0]
+    for axis in params["dimensions"]:
+        x = _taken(graph, x, np.arange(shape[axis], dtype=np.int32)[::-1].copy(), int(axis))
+    return x
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    """Takes one element along some axes: what x[i] means."""
+    x, *starts = inputs
+    for axis, (start, size) in enumerate(zip(starts, params["slice_sizes"], strict=True)):
+        if size != x.shape[axis]:
+            require(size == 1, "The policy slices an array in a way that only the format jax can store.")
+            x = _taken(graph, x, _reshaped(graph, start, (1,)), axis)
+    return x
+
+
 @rule("clamp")
 def _clamp(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
     low, x, high = inputs
@@ -139,8 +166,10 @@ def _clamp(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: S
 
 @rule("round")
 def _round(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
-    to_even = "EVEN" in str(params["rounding_method"])
-    require(to_even, "A policy that rounds halves away from zero can't be exported: use jnp.round.")
+    require(
+        int(params["rounding_method"]) == 1,
+        "A policy that rounds halves away from zero can't be exported: use jnp.round.",
+    )
     return graph.emit("rint", inputs, shape, dtype)
 
 
@@ -229,28 +258,29 @@ def _gather(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: 
     """Gathers whole slices along one axis: what x[..., indices] means."""
     x, indices = inputs
     numbers = params["dimension_numbers"]
-    axes = [int(axis) for axis in numbers.start_index_map]
-    sizes = [int(s) if isinstance(s, int | np.integer) else BATCH for s in params["slice_sizes"]]
-    whole = all(size == x.shape[axis] for axis, size in enumerate(sizes) if axis not in axes)
-    simple = len(axes) == 1 and tuple(numbers.collapsed_slice_dims) == tuple(axes) and not numbers.operand_batching_dims
+    sizes = [int(size) if isinstance(size, int | np.integer) else BATCH for size in params["slice_sizes"]]
+    chosen = [int(a) for a in numbers.start_index_map]
+    axis, *more = [a for a in chosen if sizes[a] != x.shape[a]] or chosen  # elsewhere, only 0 can be meant
+    whole = all(size == (1 if a == axis else x.shape[a]) for a, size in enumerate(sizes))
+    simple = not more and not numbers.operand_batching_dims and set(numbers.collapsed_slice_dims) <= {axis}
     require(simple and whole, "The policy indexes an array in a way that only the format jax can store.")
-    (axis,) = axes
-    indices = _reshaped(graph, indices, indices.shape[:-1])
-    if isinstance(indices, np.ndarray):
-        indices = np.clip(indices, 0, x.shape[axis] - 1).astype(np.int32)
-    made = tuple(s for a, s in enumerate(x.shape) if a < axis) + indices.shape + x.shape[axis + 1 :]
-    taken = graph.emit("take", (x, indices), made, dtype, axis=axis)
-    # The axes of the indices lie where `take` puts them; JAX may want them elsewhere.
+    *batch, columns = indices.shape
+    column = chosen.index(axis)
+    first, last = [0] * len(batch) + [column], [*batch, column + 1]
+    if columns > 1:
+        indices = sliced(graph, indices, first, last, [1] * len(last), (*batch, 1))
+    indices = _reshaped(graph, indices, tuple(batch))
+    taken = _taken(graph, x, indices, axis)
+    # `take` puts the axes of the indices at `axis`; JAX may want them elsewhere, and keep an axis of one element.
+    kept = [a for a in range(len(x.shape)) if a not in numbers.collapsed_slice_dims]
+    offsets = [place for place, a in zip(numbers.offset_dims, kept, strict=True) if a != axis]
     rank = len(indices.shape)
-    batch = [a for a in range(len(shape)) if a not in numbers.offset_dims]
-    order = [0] * len(shape)
-    for position, a in enumerate(batch):
-        order[a] = axis + position
-    for position, a in zip(
-        (p for p in range(len(made)) if not axis <= p < axis + rank), numbers.offset_dims, strict=True
-    ):
-        order[a] = position
-    return _transposed(graph, taken, order)
+    others = [p for p in range(len(taken.shape)) if not axis <= p < axis + rank]
+    places = dict(
+        zip([a for a in range(len(shape)) if a not in numbers.offset_dims], range(axis, axis + rank), strict=True)
+    )
+    places |= dict(zip(offsets, others, strict=True))
+    return _reshaped(graph, _transposed(graph, taken, [places[a] for a in sorted(places)]), shape)
 
 
 @rule("dot_general")
@@ -277,6 +307,14 @@ def sliced(graph: Graph, x: Operand, start: Any, stop: Any, steps: Any, shape: S
     ends = [None if size == BATCH else int(end) for size, end in zip(x.shape, stop, strict=True)]
     begins = [int(begin) if isinstance(begin, int | np.integer) else 0 for begin in start]
     return graph.emit("slice", (x,), shape, str(x.dtype), start=begins, stop=ends, step=[int(s) for s in steps])
+
+
+def _taken(graph: Graph, x: Operand, indices: Operand, axis: int) -> Operand:
+    """Returns the elements of an array at indices along an axis; an index beyond its end means the last one."""
+    last = np.array(x.shape[axis] - 1, indices.dtype)
+    indices = graph.emit("minimum", (indices, last), tuple(indices.shape), str(indices.dtype))
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return graph.emit("take", (x, indices), shape, str(x.dtype), axis=axis)
 
 
 def _size(sizes: Shape) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
@@ -15,6 +16,8 @@ from covey.evaluation.record import record
 from covey.types import Array, EnvSpec, Key
 
 Mode = Literal["greedy", "sample"]
+ROWS = 1000
+"""Observations on which a file is compared with the policy."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,24 @@ class Source:
         decision = self.policy.act(self.state, self.hyper, memory, obs, key, mode)
         return self.spec.to_box(decision.action), decision.memory
 
-    def episodes(self, count: int) -> list[np.ndarray]:
+    @cached_property
+    def situations(self) -> tuple[np.ndarray, Any]:
+        """Observations of real episodes [rows, obs_size], and the memory of the trained policy at each of them."""
+
+        def step(memory: Any, obs: Any) -> tuple[Any, Any]:
+            return self.function(obs, memory, self.key)[1], memory
+
+        @jax.jit
+        def memories(obs: Any) -> Any:
+            return jax.vmap(lambda episode: jax.lax.scan(step, self.start(), episode)[1])(obs)
+
+        episodes = self._episodes(ROWS)
+        longest = max(map(len, episodes))
+        padded = np.stack([np.pad(obs, ((0, longest - len(obs)), (0, 0)), mode="edge") for obs in episodes])
+        made = np.arange(longest) < np.array([len(obs) for obs in episodes])[:, None]
+        return padded[made], jax.tree.map(lambda x: np.asarray(x)[made], memories(padded))
+
+    def _episodes(self, count: int) -> list[np.ndarray]:
         """Plays greedy episodes. Returns the observations [T, obs_size] of each, `count` in all."""
         policy = Following(self.policy, self.memory)
         found: list[np.ndarray] = []

@@ -101,7 +101,8 @@ def _equation(graph: Graph, equation: Any, inputs: list[Any]) -> list[Any]:
         return [KEY] * len(outputs)
     if name == "split":
         return _split(graph, inputs[0], int(equation.params["axis"]), outputs)
-    return [result(graph, name, inputs, equation.params, outputs[0])]
+    where = str(equation.source_info.name_stack)
+    return [result(graph, name, inputs, equation.params, outputs[0], where)]
 
 
 def _computed(equation: Any, inputs: list[Any]) -> list[Any]:
