@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from covey.evaluation.policy import TrainedPolicy
     from covey.evaluation.rollout import Episodes
     from covey.evaluation.summary import Evaluation
+    from covey.export.check import Proof
+    from covey.export.export import Export
+    from covey.export.policy import ExportedPolicy, load_policy
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
     from covey.hyper.space import draw_hypers
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from covey.population.exchange import exchange
     from covey.population.pbt import PBT, Ranking, Successor
     from covey.population.processes import ProcessGroup, SingleProcess
+    from covey.publish import model_card
     from covey.replay import Replay, ReplayState
     from covey.run.config import RunConfig
     from covey.run.run import Run
@@ -99,6 +103,9 @@ _NAMES = {
     "evaluation.policy": "TrainedPolicy",
     "evaluation.rollout": "Episodes",
     "evaluation.summary": "Evaluation",
+    "export.check": "Proof",
+    "export.export": "Export",
+    "export.policy": "ExportedPolicy load_policy",
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",
     "hyper.space": "draw_hypers",
@@ -106,6 +113,7 @@ _NAMES = {
     "population.exchange": "exchange",
     "population.pbt": "PBT Ranking Successor",
     "population.processes": "ProcessGroup SingleProcess",
+    "publish": "model_card",
     "replay": "Replay ReplayState",
     "run.config": "RunConfig",
     "run.run": "Run",

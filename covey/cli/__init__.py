@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import catalogue, completion, runs, training
+from covey.cli import catalogue, completion, export, runs, training
 from covey.cli.arguments import UsageError, import_plugins
 from covey.cli.flags import with_flags
 from covey.cli.help import overview, wrapped
@@ -20,6 +20,9 @@ VERBS = {
     "lineage": runs.lineage,
     "replay": runs.replay,
     "video": runs.video,
+    "export": export.export,
+    "push": export.push,
+    "load": export.load,
     "envs": catalogue.envs,
     "check-env": catalogue.check_env,
     "agents": catalogue.agents,

@@ -239,7 +239,7 @@ def build() -> None:
 
 def _verbs() -> dict[str, Any]:
     """Returns every command, and the dataclass of its options where it has its own."""
-    from covey.cli import VERBS, runs
+    from covey.cli import VERBS, export, runs
 
     @dataclass(frozen=True)
     class Nothing:
@@ -248,6 +248,7 @@ def _verbs() -> dict[str, Any]:
     kinds = dict.fromkeys(VERBS, Nothing)
     own = {"eval": runs.EvalOptions, "plot": runs.PlotOptions, "skills": runs.SkillsOptions}
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
+    own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
     return kinds | own | {"completion": CompletionOptions}
 
 

@@ -24,6 +24,9 @@ VERBS_HELP = {
     "plan RUN --goal 3,4": "reach goals by planning over learned skills",
     "lineage RUN": "plot a population: lineage, values, fitness",
     "replay RUN": "save the replay, to start another run with it",
+    "export RUN": "write the policy to a file: ONNX, NumPy, C, JAX",
+    "push RUN USER/NAME": "publish the policy and its model card",
+    "load USER/NAME": "download a published policy",
     "envs [LIBRARY]": "list environments, also those of a library",
     "check-env ENV": "check an environment against the contract",
     "agents [AGENT]": "list agents and their hyper-parameters",
@@ -51,6 +54,13 @@ EXAMPLES = {
     "plan": ("covey plan runs/point-free-dads-0 --goal 3,4 --goal -2,1",),
     "lineage": ("covey lineage runs/reacher-sac-0",),
     "replay": ("covey replay runs/pendulum-td3-0 --out pendulum.safetensors",),
+    "export": (
+        "covey export runs/pendulum-sac-0",
+        "covey export runs/pendulum-sac-0 --out policy.h",
+        "covey export --check policy.h runs/pendulum-sac-0",
+    ),
+    "push": ("covey push runs/pendulum-sac-0 me/pendulum", "covey push runs/pendulum-sac-0 ./shared"),
+    "load": ("covey load me/pendulum",),
     "check-env": ("covey check-env brax:ant",),
     "envs": ("covey envs", "covey envs gymnasium"),
     "agents": ("covey agents sac",),
@@ -99,7 +109,6 @@ covey: train continuous-control agents in one compiled JAX program
 {verbs}
 
 {table([("--plugin MODULE", plugin), ("--version", "print the version")], 30)}
-
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 
 

@@ -19,6 +19,7 @@ from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
+from covey.envs.described import Described
 from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
 from covey.envs.wrappers import TimeLimit, WithDescriptor
@@ -30,6 +31,7 @@ __all__ = [
     "ADAPTERS",
     "ENVS",
     "Adapter",
+    "Described",
     "Env",
     "EnvEntry",
     "EnvOptions",

@@ -228,6 +228,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         asked = self.pbt.fitness if self.pbt else ""
         return asked or agents.entry(self.algorithm).fitness
 
+    @property
+    def curve(self) -> str:
+        """The metric of the learning curve."""
+        return agents.entry(self.algorithm).curve
+
     def searched(self) -> Space:
         """Returns the ranges that `covey evolve` tunes. A hyper-parameter with a schedule is never tuned."""
         if self.pbt is None:

@@ -1,6 +1,7 @@
 """The policy of a run, ready to be evaluated, filmed or planned with. Builds no training program and no replay."""
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -9,7 +10,6 @@ import numpy as np
 
 from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
-from covey.envs.described import Described
 from covey.errors import require
 from covey.evaluation import (
     Episodes,
@@ -22,12 +22,13 @@ from covey.evaluation import (
     q_values,
     stream_key,
 )
+from covey.export.source import Source
 from covey.hyper.names import by_name
-from covey.hyper.schedule import initial_hyper
+from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.run.config import LARGEST, RunConfig
-from covey.storage.best import read_best
+from covey.storage.best import read_best, read_members
 from covey.storage.folder import RunFolder
-from covey.storage.layout import BEST_HYPER, not_finite, unpack_best, with_hypers
+from covey.storage.layout import BEST_HYPER, digest, not_finite, restore, unpack_best, with_hypers
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -119,7 +120,7 @@ class PolicyProgram:
     ) -> TrainedPolicy:
         """Returns a policy as a function from observation to action."""
         with silence_xla():
-            return TrainedPolicy(self._with_skill(skill), self.spec, state, hyper, seed, explore)
+            return TrainedPolicy(self.with_skill(skill), self.spec, state, hyper, seed, explore)
 
     def q_values(self, state: Any, hyper: Any, obs: Any, action: Any, skill: Any, target: bool) -> np.ndarray:
         """Returns the values of actions by every critic, [critics, ...]."""
@@ -128,9 +129,9 @@ class PolicyProgram:
             f"With {self.config.algorithm} the value of an action depends on the skill: give `skill`.",
         )
         with silence_xla():
-            return q_values(self.agent, self._with_skill(skill), self.spec, state, hyper, obs, action, target)
+            return q_values(self.agent, self.with_skill(skill), self.spec, state, hyper, obs, action, target)
 
-    def _with_skill(self, skill: Any) -> Any:
+    def with_skill(self, skill: Any) -> Any:
         """Returns the agent or, if a skill is given, a policy that begins every episode with it."""
         if skill is None:
             return self.agent
@@ -158,7 +159,7 @@ def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     if isinstance(train_env, envs.HostEnv):
         request_acting_device()
     if entry.is_skill_agent:
-        train_env, env = (Described(each) for each in (train_env, env))  # type: ignore[arg-type]
+        train_env, env = (envs.Described(each) for each in (train_env, env))  # type: ignore[arg-type]
     made = entry.make(config.agent, train_env.spec)
     agent = in_precision(made, config.precision)
     evaluator = HostEvaluator(agent, env, config.workers) if isinstance(env, envs.HostEnv) else None
@@ -203,3 +204,44 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))
     with silence_xla():
         return BestPolicy(program, *unpack_best(*program.shapes(), arrays))
+
+
+def load_member(folder: RunFolder, program: PolicyProgram, member: int) -> BestPolicy:
+    """Loads the policy of one member from the newest checkpoint of a run folder."""
+    members = program.config.members
+    require(0 <= member < members, f"`member` must lie between 0 and {members - 1}, not {member}.")
+    arrays, info = read_members(folder)
+    state, hyper = program.shapes()
+    count = arrays["members/key"].shape[0]
+    require(member < count, f"The checkpoint holds members 0 to {count - 1}: several processes trained this run.")
+    own = {name: x[member] for name, x in arrays.items() if name.startswith(("members/agent/", "members/hyper/"))}
+    found = restore({"members": {"agent": state, "hyper": hyper}}, own)["members"]
+    faulty = not_finite(own)
+    require(not faulty, f"Member {member} holds NaN or infinite values: {''.join(faulty[:1])}.")
+    now = hyper_at(found["hyper"], program.config.schedules(), jnp.int32(info["step"]))
+    return BestPolicy(program, found["agent"], jax.tree.map(jnp.float32, now))
+
+
+def as_source(policy: BestPolicy, explore: bool = False, skill: Any = None, member: int | None = None) -> Source:
+    """Returns a policy as `covey.export` takes it.
+
+    Args:
+        policy: The policy.
+        explore: The policy explores, as in training.
+        skill: For a skill agent: the skill, or its number among those that are shown; None for the first.
+        member: The member whose policy it is; None for the best.
+    """
+    program, state, hyper = policy
+    facts: dict[str, Any] = {
+        "covey": version("covey"),
+        "algorithm": program.config.algorithm,
+        "environment": program.config.env,
+        "mode": "explore" if explore else "greedy",
+        "member": member,
+        "checkpoint": digest({"agent": state, "hyper": hyper}),
+    }
+    chosen = 0 if program.skill_agent and skill is None else skill
+    acting = program.with_skill(chosen)
+    if isinstance(acting, FixedSkill):
+        facts["skill"] = list(acting.skill)
+    return Source(acting, program.env, program.spec, state, hyper, facts, explore)

@@ -8,13 +8,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from covey import agents, plots
+from covey import plots
 from covey.errors import require
 from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
+from covey.export.export import Export, Proof, check_policy, export_policy
 from covey.run import plans
 from covey.run.config import RunConfig
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
-from covey.run.policy import ANIMATION, FINAL_EVALUATION, BestPolicy, PolicyProgram, build_policy, load_best
+from covey.run.policy import (
+    ANIMATION,
+    FINAL_EVALUATION,
+    BestPolicy,
+    PolicyProgram,
+    as_source,
+    build_policy,
+    load_best,
+    load_member,
+)
 from covey.run.program import replay_of
 from covey.storage import lineage, metrics, replay_file
 from covey.storage.best import read_replay
@@ -147,6 +157,61 @@ class Run:
         """
         program, state, hyper = self.best
         return program.q_values(state, hyper, obs, action, skill, target)
+
+    def export(
+        self,
+        path: str | Path | None = None,
+        *,
+        format: str = "",
+        skill: Any = None,
+        member: int | None = None,
+        explore: bool = False,
+    ) -> Export:
+        """Writes the best policy to one file that runs without covey, and proves that the file is the policy.
+
+        Args:
+            path: The file; by default export/policy.onnx (.npz, .h, .jax) in the run folder.
+            format: `onnx`, `numpy`, `c` or `jax`; by default the one that the suffix of `path` stands for, or onnx.
+            skill: For a skill agent: the skill, or its number among those that `covey skills` shows; by default 0.
+            member: The member whose newest policy is written; by default the best policy of the run.
+            explore: The policy explores, as in training: its random numbers are inputs of the file.
+
+        Returns:
+            The file, its size, and the largest difference from the trained policy.
+
+        Example:
+            >>> print(run.export("policy.onnx").proof)
+            largest difference 3.6e-07 of the action range, on 1,000 observations
+        """
+        source = as_source(self._policy_of(member), explore, skill, member)
+        return export_policy(source, Path(path or self.path / "export"), format)
+
+    def check_export(self, path: str | Path) -> Proof:
+        """Compares an exported file with the policy in this run folder again.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The largest difference from the trained policy.
+
+        Raises:
+            CoveyError: The file was changed, was made of another policy, or decides differently.
+
+        Example:
+            >>> run.check_export("policy.onnx").difference
+            3.6e-07
+        """
+
+        def source(about: dict[str, Any]) -> Any:
+            member = about.get("member")
+            return as_source(self._policy_of(member), about.get("mode") == "explore", about.get("skill"), member)
+
+        return check_policy(Path(path), source)
+
+    def _policy_of(self, member: int | None) -> BestPolicy:
+        """Returns the best policy, or the newest policy of a member."""
+        return self.best if member is None else load_member(self.folder, self.best.program, member)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Evaluates the best policy greedily, on start states that neither training nor its evaluations used.
@@ -305,7 +370,7 @@ class Run:
         Returns:
             The path of the PNG; a notebook shows the picture.
         """
-        metric = agents.entry(self.config.algorithm).curve
+        metric = self.config.curve
         title = plots.title([asdict(self.config)], metric)
         drawn = plots.curve(metrics.read_run_metrics(self.path, metric), metric, self.path.name)
         return plots.plot_curves([drawn], path or self.folder.media / "curve.png", metric, title)

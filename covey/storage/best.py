@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.storage.checkpoint import require_fields
+from covey.storage.checkpoint import Checkpoint, require_fields
 from covey.storage.disk import UnreadableError
 from covey.storage.folder import RunFolder
 from covey.storage.layout import REPLAY, WRITTEN, best_arrays
@@ -58,13 +58,19 @@ class StoredReplay(NamedTuple):
 
 def read_replay(folder: RunFolder) -> StoredReplay:
     """Reads the replay of the newest intact checkpoint."""
+    arrays, info = read_members(folder)
+    missing = {REPLAY, WRITTEN} - arrays.keys()
+    require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
+    return StoredReplay(arrays[REPLAY], int(arrays[WRITTEN]), info["step"])
+
+
+def read_members(folder: RunFolder) -> Checkpoint:
+    """Reads the newest intact training checkpoint, which holds every member. Changes nothing on the disk."""
     states = Store(folder.checkpoints, "step")
     require_checkpoint(folder, states)
     arrays, info = states.read_newest(warn, set_aside=False)
     require_fields(info, "step")
-    missing = {REPLAY, WRITTEN} - arrays.keys()
-    require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
-    return StoredReplay(arrays[REPLAY], int(arrays[WRITTEN]), info["step"])
+    return arrays, info
 
 
 def warn(text: str) -> None:

@@ -11,6 +11,7 @@ A checkpoint called `step_*` holds all of these, one called `best_*` only the la
 in its tree, joined by `/`.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -161,6 +162,15 @@ def restore(template: Any, arrays: Arrays) -> Any:
     require(not wrong, f"The checkpoint does not match this program: it differs in {', '.join(wrong[:3])}.")
     found = [_restore_leaf(name, leaf, arrays[name]) for name, (_, leaf) in zip(names, leaves, strict=True)]
     return jax.tree.unflatten(structure, found)
+
+
+def digest(tree: Any) -> str:
+    """Returns the SHA-256 of every array of a tree, with their names, shapes and types."""
+    found = hashlib.sha256()
+    for name, x in snapshot(tree).items():
+        found.update(f"{name} {x.dtype} {x.shape}".encode())
+        found.update(x.tobytes())
+    return found.hexdigest()
 
 
 def not_finite(arrays: Arrays, prefix: str = "") -> list[str]:

@@ -1,0 +1,82 @@
+"""Runs a policy that `covey export --format numpy` has written. Needs NumPy and nothing else: copy this file.
+
+from runner import Policy
+
+policy = Policy("policy.npz")
+policy.reset()
+action = policy(obs)  # one observation [obs_size], or a batch [N, obs_size]; the action is in the robot's own units
+"""
+
+import json
+import math
+
+import numpy as np
+
+
+def _bfloat16(x):
+    """Rounds float32 to the nearest bfloat16, ties to even."""
+    bits = np.ascontiguousarray(x, np.float32).reshape(np.shape(x)).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+NAMES = """
+add subtract multiply divide maximum minimum power negative abs sign exp log log1p expm1 tanh sqrt
+sin cos floor ceil rint isfinite equal not_equal less less_equal greater greater_equal where matmul
+logical_and logical_or logical_not transpose take
+"""
+OPS = {name: getattr(np, name) for name in NAMES.split()} | {
+    "logistic": lambda x: 0.5 * (np.tanh(0.5 * x) + np.float32(1.0)),
+    "erf": np.vectorize(math.erf, otypes=[np.float32]),
+    "cast": lambda x, to: x.astype(to),
+    "bfloat16": _bfloat16,
+    "reshape": lambda x, to: x.reshape(to),
+    "expand": lambda x, batch, to: np.broadcast_to(x, [len(batch) if size < 0 else size for size in to]),
+    "concatenate": lambda *x, axis: np.concatenate(x, axis),
+    "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],
+    "reduce_sum": lambda x, axes: np.sum(x, tuple(axes)),
+    "reduce_max": lambda x, axes: np.max(x, tuple(axes)),
+    "reduce_min": lambda x, axes: np.min(x, tuple(axes)),
+    "argmax": lambda x, axis: np.argmax(x, axis).astype(np.int32),
+    "argmin": lambda x, axis: np.argmin(x, axis).astype(np.int32),
+}
+
+
+def run(nodes, values):
+    """Computes all nodes. `values` holds the inputs and the constants by name, batched; it receives the results."""
+    with np.errstate(all="ignore"):
+        for op, inputs, output, attributes in nodes:
+            values[output] = OPS[op](*(values[name] for name in inputs), **attributes)
+    return values
+
+
+class Policy:
+    """A policy with its memory: call it with an observation; call `reset` at the start of each episode."""
+
+    def __init__(self, path, seed=0):
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        self.about = json.loads(str(arrays.pop("about")))
+        self.nodes, self.outputs = json.loads(str(arrays.pop("graph")))
+        self.constants = arrays
+        self.random = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self):
+        """Starts a new episode: the memory takes its first value."""
+        self.memory = {each["name"]: np.array(each["start"], each["dtype"])[None] for each in self.about["memory"]}
+
+    def __call__(self, obs):
+        obs = np.asarray(obs, np.float32)
+        batch = obs[None] if obs.ndim == 1 else obs
+        noise = {each["name"]: getattr(self, f"_{each['kind']}")(len(batch), each) for each in self.about["noise"]}
+        memory = {name: np.broadcast_to(x, (len(batch), *x.shape[1:])) for name, x in self.memory.items()}
+        values = run(self.nodes, {"obs": batch} | memory | noise | self.constants)
+        self.memory = {name: values[self.outputs[name]] for name in memory}
+        action = values[self.outputs["action"]]
+        return action[0] if obs.ndim == 1 else action
+
+    def _normal(self, count, noise):
+        return self.random.standard_normal((count, *noise["shape"]), np.float32)
+
+    def _uniform(self, count, noise):
+        return self.random.random((count, *noise["shape"]), np.float32)

@@ -1,0 +1,30 @@
+"""Policies to export: agents of the registry, small and untrained, with a normaliser that has seen something."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from covey import agents, envs
+from covey.envs.described import Described
+from covey.evaluation import FixedSkill, chosen_skill
+from covey.export.source import Source
+from covey.run.config_text import from_json
+from covey.training.precision import in_precision
+from tests.tasks import SMALL
+
+
+def source(name: str, options: Any = None, explore: bool = False, seed: int = 0, precision: str = "float32") -> Source:
+    """An agent on `point`, whose observations are normalised."""
+    entry = agents.entry(name)
+    env: Any = envs.make("point")
+    spec = env.spec
+    env = Described(env) if entry.is_skill_agent else env
+    agent = entry.make(from_json(entry.config, options or SMALL[name], "agent"), env.spec)
+    hyper = jax.tree.map(jnp.float32, entry.hyper())
+    state = agent.init(hyper, jax.random.key(seed))
+    facts = {"algorithm": name, "environment": "point", "mode": "explore" if explore else "greedy", "covey": "0"}
+    policy: Any = in_precision(agent, precision)
+    if entry.is_skill_agent:
+        policy = FixedSkill(policy, agent, chosen_skill(agent, 1))
+    return Source(policy, env, spec, state, hyper, facts | {"checkpoint": "0"}, explore)
