@@ -1,10 +1,10 @@
 """Measures each option of SAC: returns on pendulum, and time per update relative to plain SAC.
 
-    python -m benchmarks.options [--agent sac] [--seeds 3] [--rounds 5] [--only redq droq] [--out FILE.md]
+    python -m benchmarks.options [--agent sac] [--seeds 3] [--rounds 5] [--only redq droq] [--costs] [--out FILE.md]
 
 Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, and else the defaults. Cost: the
 training program of benchmarks.learner (HalfCheetah's sizes, hidden 256 x 256, batch 256); all options are measured in
-turns in one process, and the best of the rounds is divided by plain SAC's best.
+turns in one process, and the best of the rounds is divided by plain SAC's best. `--costs` measures nothing else.
 """
 
 import argparse
@@ -21,24 +21,35 @@ from covey.agents import entry
 
 TORSO = {"hidden": [64, 64]}
 SMALL = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64}
-
+ADAMW = {"kind": "adamw", "weight_decay": 0.01}
+CLIPPED = {"clip_norm": 10.0}
+SHORT = {"beta1": 0.5}
+RMSPROP = {"kind": "rmsprop"}
+SGD = {"kind": "sgd", "momentum": 0.9}
+MUON = {"kind": "muon", "momentum": 0.95}
 
 # The arguments of `covey.train` for each option.
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "layer-norm": {"agent": {"networks": {"critic": {"norm": "layer"}}}},
-    "weight-decay": {"agent": {"optimiser": {"weight_decay": 0.01}}},
-    "clip-norm": {"agent": {"optimiser": {"clip_norm": 10.0}}},
+    "weight-decay": {"agent": {"optimisers": {"actor": ADAMW, "critic": ADAMW}}},
+    "clip-norm": {"agent": {"optimisers": {"actor": CLIPPED, "critic": CLIPPED}}},
     "mean": {"agent": {"critics": {"combine": "mean"}}},
     "redq": {"agent": {"critics": {"number": 10, "subset": 2}}},
     "droq": {"agent": {"critics": {"subset": 2}, "networks": {"critic": {"norm": "layer", "dropout": 0.01}}}},
-    "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimiser": {"beta1": 0.5}}},
+    "crossq": {"agent": {"networks": {"critic": {"norm": "batch"}}, "optimisers": {"actor": SHORT, "critic": SHORT}}},
     "hl-gauss": {"agent": {"critics": {"bins": 101}, "normalise": {"rewards": True}}},
     "normalise-observations": {"agent": {"normalise": {"observations": True}}},
     "normalise-rewards": {"agent": {"normalise": {"rewards": True}}},
     "n-step-3": {"agent": {"n_step": 3}},
     "2-updates-per-step": {"updates_per_step": 2.0},
     "bfloat16": {"precision": "bfloat16"},
+    "sgd": {"agent": {"optimisers": {"actor": SGD, "critic": SGD}}},
+    "rmsprop": {"agent": {"optimisers": {"actor": RMSPROP, "critic": RMSPROP}}},
+    "muon": {"agent": {"optimisers": {"actor": MUON, "critic": MUON}}},
+    "huber": {"agent": {"critics": {"td_loss": "huber"}}},
+    "target-period-2": {"agent": {"target_update_period": 2}},
+    "orthogonal": {"agent": {"networks": {"weights": "orthogonal"}}},
 }
 
 
@@ -73,12 +84,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=list(OPTIONS), choices=list(OPTIONS))
+    parser.add_argument("--costs", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     lines = ["| option | at 20,000 steps, each seed | first evaluation at -200 or better | cost per update |",
              "|---|---|---|---|"]  # fmt: skip
     cost = costs(options.agent, options.only, options.rounds)
     for name in options.only:
+        if options.costs:
+            print(f"| {name} | {cost[name]:.2f} |", flush=True)
+            continue
         found = returns(options.agent, OPTIONS[name], options.seeds)
         step = 20_000 // (len(found) - 1)
         first = [int(np.argmax(column >= -200)) * step if (column >= -200).any() else 0 for column in found.T]

@@ -32,12 +32,13 @@ if "jax" not in sys.modules:
 
 if TYPE_CHECKING:
     from covey import agents, envs
-    from covey.agent import Agent, Decision, Policy, SamplePlan
+    from covey.agent import Agent, Critic, Decision, Policy, SamplePlan
     from covey.agents import Entry
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
     from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
     from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
+    from covey.agents.targets import register_target
     from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
     from covey.api import (
         evolve,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from covey.callbacks import Callback, Event, register_callback
     from covey.envs import register_adapter
     from covey.envs.base import Env, HostEnv
+    from covey.envs.wrappers import WithDescriptor
     from covey.errors import CoveyError
     from covey.evaluation.evaluate import evaluate
     from covey.evaluation.policy import TrainedPolicy
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
     from covey.hyper.space import draw_hypers
+    from covey.nn.optim import register_optimiser
     from covey.population.exchange import exchange
     from covey.population.pbt import PBT, Ranking, Successor
     from covey.population.processes import ProcessGroup, SingleProcess
@@ -68,26 +71,29 @@ if TYPE_CHECKING:
     from covey.run.config import RunConfig
     from covey.run.run import Run
     from covey.storage.metrics import register_sink
+    from covey.training.collect import Rollout, collect, new_world
     from covey.training.device import DeviceLoop
     from covey.training.host import HostLoop
     from covey.training.loop import Loop
     from covey.training.member import Population
     from covey.training.trainer import Trainer, make_trainer
-    from covey.types import EnvSpec, Step
+    from covey.types import Descriptor, EnvSpec, Step
 
 _NAMES = {
-    "agent": "Agent Decision Policy SamplePlan",
+    "agent": "Agent Critic Decision Policy SamplePlan",
     "agents": "Entry",
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
+    "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
     "resume train",
     "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",
+    "envs.wrappers": "WithDescriptor",
     "errors": "CoveyError",
     "evaluation.evaluate": "evaluate",
     "evaluation.policy": "TrainedPolicy",
@@ -96,6 +102,7 @@ _NAMES = {
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",
     "hyper.space": "draw_hypers",
+    "nn.optim": "register_optimiser",
     "population.exchange": "exchange",
     "population.pbt": "PBT Ranking Successor",
     "population.processes": "ProcessGroup SingleProcess",
@@ -103,12 +110,13 @@ _NAMES = {
     "run.config": "RunConfig",
     "run.run": "Run",
     "storage.metrics": "register_sink",
+    "training.collect": "Rollout collect new_world",
     "training.device": "DeviceLoop",
     "training.host": "HostLoop",
     "training.loop": "Loop",
     "training.member": "Population",
     "training.trainer": "Trainer make_trainer",
-    "types": "EnvSpec Step",
+    "types": "Descriptor EnvSpec Step",
 }
 """The module of every public name. The block for type checkers above says the same; a test compares the two."""
 _MODULE_OF = {name: f"covey.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -4,7 +4,7 @@ Config never changes, Hyper is changed by tuning, State is changed by learning, 
 Arguments come in the order state, hyper, data, key, static values.
 """
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from covey.types import Array, Key, Metrics, Mode, Step
 
@@ -81,6 +81,31 @@ class Policy(Protocol[State, Hyper, Memory]):
 
         Returns:
             The action, the new memory, and what the replay must store.
+        """
+        ...
+
+
+@runtime_checkable
+class Critic(Protocol[State, Hyper, Memory]):
+    """An agent that can say what its critics think of an action. Optional: `run.q_values` needs it, training does not.
+
+    Example:
+        >>> values = agent.q_values(state, hyper, memory, obs, action, target=False)
+    """
+
+    def q_values(self, state: State, hyper: Hyper, memory: Memory, obs: Array, action: Array, target: bool) -> Array:
+        """Returns the value of an action at one observation, by every critic.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            memory: The memory before the decision, as for `act`.
+            obs: One observation [obs_size], not normalised.
+            action: The action in [-1, 1], [action_size].
+            target: Static: ask the target critics instead of the online ones.
+
+        Returns:
+            The values [critics], of the discounted sum of scaled rewards.
         """
         ...
 

@@ -8,15 +8,17 @@ from covey import agents, envs
 from covey.agents import Entry
 from covey.backend import use_cache
 from covey.callbacks import Callback, Evaluator, Hooks
+from covey.envs.options import wrapper_text
 from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
 from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
-from covey.plugins import allow, import_plugins, module_of
+from covey.plugins import allow, import_plugins, module_of, module_of_wrapper
 from covey.population.pbt import PBT
-from covey.run.config import default_config, read_run_config
+from covey.run.config import RunConfig, default_config, read_run_config
 from covey.run.config_text import to_json
 from covey.run.console import Reporter
+from covey.run.policy import build_policy
 from covey.run.presets import merged, preset_config
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
@@ -31,6 +33,7 @@ class ResumeOptions(TypedDict, total=False):
     episodes: int
     checkpoint_minutes: float
     workers: int
+    device: str
     devices: int
     hyper: Any
 
@@ -39,13 +42,21 @@ class RunOptions(ResumeOptions, total=False):
     """Options of a run. `RunConfig` describes each."""
 
     agent: Any
-    env: str
+    env: Any
     name: str
+    env_kwargs: dict[str, Any]
+    wrappers: Sequence[str | Callable[[Any], Any]]
+    episode_length: int
+    reward_parts: Sequence[str]
+    eval_env: Any
+    eval_env_kwargs: dict[str, Any]
     seed: int
     envs: int
     warmup: float
     updates_per_step: float
     replay: str | Path
+    init_from: str | Path
+    warmup_actions: Literal["auto", "random", "policy"]
     population_axis: Literal["auto", "map", "vmap"]
     precision: Literal["float32", "bfloat16"]
     overlap: bool
@@ -81,13 +92,17 @@ def train(
             as its best (`run.policy()`, `run.evaluate()`). It returns numbers by name, which are logged as
             `eval/NAME`. One called `fitness` ranks policies instead of the return.
         **options: The fields of `RunConfig`, such as `env`, `steps`, `seed`, `seeds`. `agent` is a dictionary or the
-            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules.
+            agent's Config; `hyper` is a dictionary or the agent's Hyper, whose values are numbers or schedules. `env`
+            is a name, or an environment (covey's or Gymnasium's), or a class or function that makes one; pass an
+            object again to `load` and `resume`.
 
     Returns:
         The finished run.
 
     Example:
         >>> run = covey.train("td3", env="pendulum", steps=20_000, hyper={"actor_lr": 1e-3})
+        >>> run = covey.train("sac", env="gymnasium:Hopper-v5", env_kwargs={"terminate_when_unhealthy": False})
+        >>> run = covey.train("sac", env=lambda: gymnasium.make("Hopper-v5", frame_skip=2), episode_length=500)
         >>> print(run.evaluate(episodes=20))
     """
     hooks = Hooks(callbacks, evaluator)
@@ -137,6 +152,11 @@ def evolve(
     """
     require("seeds" not in options, "`covey.evolve` takes `members`, not seeds.")
     allow(*plugins)
+    for name in ("env", "eval_env"):
+        require(
+            engine == "local" or isinstance(options.get(name, ""), str),
+            f"`{name}` must be a name with `engine` ray: an object exists in this process only, not on its islands.",
+        )
     population = {"members": members, "pbt": pbt or {}, "space": space or {}, "engine": engine, "islands": islands}
     hooks = Hooks(callbacks, evaluator)
     return _train(algorithm, out, quiet, preset, Cluster(ray_address), hooks, {**options, **population})
@@ -152,9 +172,34 @@ def _train(
     options: dict[str, Any],
 ) -> Run:
     require(isinstance(preset, bool), f"`preset` must be True or False, not {preset!r}.")
-    allow(module_of(str(options.get("env", ""))))
+    options |= {name: _named(options[name]) for name in ("env", "eval_env") if name in options}
+    if "wrappers" in options:
+        options["wrappers"] = tuple(map(wrapper_text, options["wrappers"]))
+    allow(*map(module_of, (options.get("env", ""), options.get("eval_env", ""))))
+    allow(*map(module_of_wrapper, options.get("wrappers", ())))
     config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
     return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster, hooks=hooks)
+
+
+def _named(env: Any) -> str:
+    """Returns the name of an environment; one that is an object is kept for this process."""
+    return env if isinstance(env, str) else envs.hold(env)
+
+
+def _pass_again(config: RunConfig[Any, Any], env: Any, eval_env: Any) -> None:
+    """Keeps the environments that a run was trained with as objects, under the names in its configuration.
+
+    Those that other runs have passed under these names are forgotten: they may be others.
+    """
+    for option, name, given in (("env", config.env, env), ("eval_env", config.eval_env, eval_env)):
+        envs.release(name)
+        if given is not None:
+            require(
+                envs.is_object(name),
+                f"`{option}` is {name!r} in this run, and can't change within it: leave it out. (Only a run that was "
+                "trained with an object needs it again.)",
+            )
+            envs.hold(given, name)
 
 
 def resume(
@@ -162,6 +207,8 @@ def resume(
     *,
     quiet: bool = False,
     plugins: Sequence[str] = (),
+    env: Any = None,
+    eval_env: Any = None,
     callbacks: Sequence[Callback] = (),
     evaluator: Evaluator | None = None,
     **options: Unpack[ResumeOptions],
@@ -172,6 +219,8 @@ def resume(
         path: The run folder.
         quiet: Prints nothing.
         plugins: Modules to import first (see `load`).
+        env: The environment, if the run was trained with an object (see `load`).
+        eval_env: Likewise, the evaluation environment.
         callbacks: As in `train`.
         evaluator: As in `train`.
         **options: Options to change from here on; a change is recorded in the run folder.
@@ -184,6 +233,7 @@ def resume(
     """
     import_plugins(plugins)
     old = read_run_config(RunFolder(Path(path)))
+    _pass_again(old, env, eval_env)
     new = None
     if options:
         values = to_json(old)
@@ -192,13 +242,15 @@ def resume(
     return resume_run(Path(path), new, Reporter(quiet), hooks=Hooks(callbacks, evaluator))
 
 
-def load(path: str | Path, plugins: Sequence[str] = ()) -> Run:
+def load(path: str | Path, plugins: Sequence[str] = (), *, env: Any = None, eval_env: Any = None) -> Run:
     """Loads the run in a folder.
 
     Args:
         path: The run folder.
         plugins: Modules to import first. A run whose environment is `gymnasium:MODULE:NAME` needs MODULE here, because
-            a run folder alone never makes covey import code.
+            a run folder alone never makes covey import code. So do its wrappers.
+        env: The environment, class or factory, if the run was trained with one instead of a name.
+        eval_env: Likewise, the evaluation environment.
 
     Returns:
         The run.
@@ -206,19 +258,23 @@ def load(path: str | Path, plugins: Sequence[str] = ()) -> Run:
     Example:
         >>> policy = covey.load("runs/pendulum-td3-0").policy()
         >>> run = covey.load("runs/cart", plugins=["my_envs"])
+        >>> run = covey.load("runs/object-MyArm-sac-0", env=MyArm)
     """
     import_plugins(plugins)
     use_cache()
     folder = RunFolder(Path(path))
-    return Run(folder, read_run_config(folder))
+    config = read_run_config(folder)
+    _pass_again(config, env, eval_env)
+    # An object may be passed again under the same name, so this run's program is built from this one.
+    return Run(folder, config, build_policy(config) if env is not None or eval_env is not None else None)
 
 
-def register_env(name: str, factory: Callable[[], envs.Env], summary: str = "") -> None:
+def register_env(name: str, factory: Callable[..., envs.Env], summary: str = "") -> None:
     """Registers an environment under a name, for `covey.train` and the command line.
 
     Args:
         name: Its name.
-        factory: `factory()` makes it.
+        factory: `factory()` makes it; if it takes arguments, `env_kwargs` sets them.
         summary: One line for `covey envs`.
 
     Example:

@@ -17,6 +17,9 @@ from typing import Any
 
 import jax
 
+from covey.devices import PLATFORMS, devices, of_platform, seen
+from covey.errors import require
+
 
 def use_headless_rendering() -> None:
     """Lets MuJoCo render without a display, unless the user has set MUJOCO_GL.
@@ -64,6 +67,35 @@ def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> 
         jax.config.update("jax_num_cpu_devices", wanted)
 
 
+@contextmanager
+def on_device(name: str) -> Iterator[None]:
+    """Computes on a device of the user's choice instead of jax's default.
+
+    Args:
+        name: A platform (`cpu`, `gpu`, `tpu`, `cuda`, `rocm`), which stands for all its devices, or one device of it
+            (`cuda:0`). Empty for jax's default.
+    """
+    if not name:
+        yield
+        return
+    platform_name, colon, number = name.partition(":")
+    require(
+        platform_name in PLATFORMS and (number.isdigit() or not colon),
+        f"`device` must be one of {', '.join(PLATFORMS)}, or one device of it, such as cuda:0, not {name!r}.",
+    )
+    if platform_name == "cpu" and not jax.config.jax_platforms:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_platforms", "cpu")  # has an effect before jax is in use: accelerators stay free
+    if not colon:
+        with jax.default_device(platform_name):
+            yield
+        return
+    request_acting_device()
+    found = of_platform(platform_name)
+    require(int(number) < len(found), f"There is no `device` {name}. jax sees {seen()}.")
+    with jax.default_device(found[int(number)]):
+        yield
+
+
 def count_cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -79,7 +111,7 @@ def request_acting_device() -> None:
 
 def acting_device() -> Any:
     """Returns a CPU device other than the learner's, or the learner's if there is no other."""
-    learner = jax.local_devices()[0]
+    learner = devices()[0]
     return next((device for device in jax.local_devices(backend="cpu") if device != learner), learner)
 
 

@@ -1,8 +1,8 @@
 """How a run is started or resumed, on this machine or on islands, and what is made at its end."""
 
 import dataclasses
-import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from covey.backend import use_cache, use_cpu_devices
+from covey.backend import on_device, use_cache, use_cpu_devices
 from covey.callbacks import Hooks
 from covey.errors import CoveyError, require
 from covey.evaluation import GIF_FRAMES, Interval
 from covey.evaluation.advice import Facts
+from covey.hyper.names import field_of
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare
@@ -27,7 +28,7 @@ from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
 from covey.run.stopping import resume_command
-from covey.storage.atomic import replace_text
+from covey.storage.finished import is_finished, write_final
 from covey.storage.folder import RunFolder, disk_errors, new_folder
 from covey.storage.metrics import Metrics
 from covey.storage.replay_file import open_replay
@@ -39,7 +40,17 @@ COMMAND_WIDTH = 72
 """Columns of a command that is printed."""
 LOCAL = Cluster()
 MOST_PATH = 4096
-RESUMABLE = ("steps", "capacity", "evaluations", "episodes", "checkpoint_minutes", "workers", "hyper", "devices")
+RESUMABLE = (
+    "steps",
+    "capacity",
+    "evaluations",
+    "episodes",
+    "checkpoint_minutes",
+    "workers",
+    "hyper",
+    "device",
+    "devices",
+)
 """Options that may change when a run is resumed."""
 
 
@@ -67,7 +78,11 @@ def start_run(
     _check_hooks(config, hooks)
     _compare(config, group, out)
     config = config.resolved()
-    with connected(config, cluster, reporter) as connection:
+    config.check()
+    _use_devices(config, group)
+    if out and os.path.lexists(RunFolder(out).config) and (done := _finished(RunFolder(out), config, reporter, group)):
+        return done
+    with connected(config, cluster, reporter) as connection, on_device(config.device):
         program = _prepare(config, group)
         folder = _create(config, out, group)
         with folder.lock(group.index):
@@ -89,10 +104,13 @@ def resume_run(
     require(whole is None, f"{path} is an island of a run. Resume the whole run: covey resume {whole and whole.path}")
     _check_hooks(old, hooks)
     _compare(config or old, group, path)
-    with connected(old, cluster, reporter) as connection, folder.lock(group.index):
-        (config or old).check()
+    new = config or old
+    new.check()
+    _use_devices(new, group)
+    if done := _finished(folder, new.resolved(), reporter, group):
+        return done
+    with connected(old, cluster, reporter) as connection, folder.lock(group.index), on_device(new.device):
         use_cache()
-        _use_devices(config or old, group)
         with _one_at_a_time(group):
             program = _changed_program(folder, config, group)
         _warn_of_short_replay(old, program.config, reporter)
@@ -107,14 +125,27 @@ def _check_hooks(config: RunConfig[Any, Any], hooks: Hooks | None) -> None:
     )
 
 
+def _finished(folder: RunFolder, config: RunConfig[Any, Any], reporter: Reporter, group: ProcessGroup) -> Run | None:
+    """Returns the run in a folder if it is finished and `config` changes nothing; compiles and evaluates nothing."""
+    old = read_run_config(folder)
+    with _one_at_a_time(group), folder.lock(group.index):
+        if differences(old, config) or not is_finished(folder, old.steps, old.islands, reporter.say):
+            return None
+    reporter.say(
+        f"{folder.path} is finished: it has made its {old.steps:,} steps. Train longer with: "
+        f"{resume_command(folder.path)} --steps {2 * old.steps}"
+    )
+    return Run(folder, old)
+
+
 def _prepare(config: RunConfig[Any, Any], group: ProcessGroup) -> Program:
     """Builds the program of a new run, and checks that the data it starts with fit."""
-    config.check()
     use_cache()
-    _use_devices(config, group)
     program = build(config, group)
     if config.replay:
         program.loaded_rows(open_replay(Path(config.replay)))
+    if config.init_from:
+        program.transfer()
     return program
 
 
@@ -281,7 +312,7 @@ def _train_islands(run: Run, reporter: Reporter, connection: Connection) -> None
 def finish(run: Run, best_step: int, reporter: Reporter) -> None:
     """Evaluates the best policy on new start states, and draws the figures of a finished run."""
     result = run.evaluate(run.config.episodes)
-    replace_text(run.folder.episodes.parent / "final.json", json.dumps(result.as_json(), indent=2) + "\n")
+    write_final(run.folder, run.config.steps, result.as_json())
     metrics = run.metrics()
     if run.config.members > 1 and run.config.pbt is None and not run.best.program.skill_agent:
         for line in seed_table(metrics, run.config.seed):
@@ -324,7 +355,7 @@ def winner_command(run: Run) -> str:
     config = run.config
     plain = preset_config(config.algorithm, env=config.env).resolved()
     found = flat(run.best_hyper())
-    tuned = {f"hyper.{name}": found[name] for name in config.searched()}
+    tuned = {f"hyper.{name}": found[name] for name in map(field_of, config.searched())}
     changed = {name: value for name, _, value in differences(plain, config) if name.split(".")[0] not in UNTUNED}
     if config.capacity == min(config.steps, MOST_REPLAY):
         changed.pop("capacity", None)
@@ -339,6 +370,8 @@ def winner_command(run: Run) -> str:
 
 def _option(name: str, value: Any) -> str:
     flag = name.replace("_", "-")
+    if isinstance(value, dict):
+        return " ".join(f"--{flag}.{each} {shlex.quote(str(x))}" for each, x in value.items())
     if isinstance(value, bool):
         path, _, last = flag.rpartition(".")
         return f"--{path}{'.' if path else ''}{'' if value else 'no-'}{last}"

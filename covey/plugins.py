@@ -1,8 +1,9 @@
 """Which Python modules covey may import because an environment's name contains them.
 
-`gymnasium:MODULE:NAME` is a name that makes covey import code. Only the user may cause that, by naming the module: with
-`--plugin` or a typed `--env` on the command line, or in a call of `covey.train`, `covey.load` or `covey.envs.make`. A
-name that covey reads from a file, such as the config.json of a run folder, never does (SECURITY.md).
+`gymnasium:MODULE:NAME` is a name that makes covey import code, and so is that of a wrapper, `MODULE:NAME`. Only the
+user may cause that, by naming the module: with `--plugin`, a typed `--env` or typed `--wrappers` on the command line,
+or in a call of `covey.train`, `covey.load` or `covey.envs.make`. A name that covey reads from a file, such as the
+config.json of a run folder, never does (SECURITY.md).
 """
 
 import importlib
@@ -18,6 +19,8 @@ from covey.errors import CoveyError, require
 SAFE_PATH = "PYTHONSAFEPATH"
 SET_BY_COVEY = "covey"
 """The value of PYTHONSAFEPATH that tells covey's setting from the user's."""
+HARMLESS = ("gymnasium.wrappers",)
+"""Modules that a run folder may name."""
 _ALLOWED: dict[str, None] = {}
 
 
@@ -44,6 +47,12 @@ def module_of(env: str) -> str:
     return name.rpartition(":")[0] if prefix == "gymnasium" else ""
 
 
+def module_of_wrapper(wrapper: str) -> str:
+    """Returns MODULE of the wrapper `MODULE:NAME`, and "" for Gymnasium's own."""
+    module = wrapper.rpartition(":")[0]
+    return "" if module in HARMLESS else module
+
+
 def import_plugins(modules: Iterable[str]) -> None:
     """Allows modules and imports them.
 
@@ -61,19 +70,19 @@ def import_plugins(modules: Iterable[str]) -> None:
             raise CoveyError(f"The plugin {name!r} can't be imported: {type(error).__name__}: {error}.") from error
 
 
-def import_allowed(module: str, env: str) -> ModuleType:
-    """Imports the module in an environment's name.
+def import_allowed(module: str, what: str) -> ModuleType:
+    """Imports the module in the name of an environment or a wrapper.
 
     Args:
         module: The dotted name of the module.
-        env: The environment's full name, for the error message.
+        what: The environment or the wrapper, for the error message: `The environment gymnasium:MODULE:NAME`.
 
     Returns:
         The module. Raises a CoveyError if the user has not named it.
     """
     require(
-        module in _ALLOWED,
-        f"The environment {env} is in the Python module {module!r}, and covey imports no module because a run folder "
+        module in _ALLOWED or module in HARMLESS,
+        f"{what} is in the Python module {module!r}, and covey imports no module because a run folder "
         f"or a --config file names it. If you trust it, add --plugin {module} to the command, or in Python "
         f"covey.load(path, plugins=[{module!r}]).",
     )

@@ -1,17 +1,17 @@
 """Types that all modules use. Names of axes: P members, N environments, T time, B batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
 Key = jax.Array
 Params = Any
 Metrics = dict[str, Array]
-"""Numbers by name. A vector is a histogram: the shares of equal bins of [0, 1]."""
+"""Numbers by name. A vector is a histogram: the shares of bins, whose edges `covey.nn.diagnostics.bin_edges` names."""
 Scalar = float | Array
 """A Python float in a declaration, a traced scalar in a computation."""
 
@@ -28,24 +28,32 @@ class Descriptor:
         low: Lower limits.
         high: Upper limits.
         is_position: True if the numbers are a position.
-        reduce: How the descriptor of an episode follows from those of its states: their mean, or the final one.
+        reduce: How the descriptor of an episode follows from those of its states: their mean, the final one, or a
+            function of them [T, size] and of `valid` [T], which is 0 after the end of the episode; it returns a vector.
         coordinates: Indices of the observation that hold these numbers, in the order of `names`; empty if none do.
 
     Example:
         >>> Descriptor(names=("x", "y"), low=(-5.0, -5.0), high=(5.0, 5.0), coordinates=(0, 1))
+        >>> def highest(states, valid):
+        ...     return jnp.max(jnp.where(valid[:, None] > 0, states, -jnp.inf), axis=0)
+        >>> Descriptor(names=("z",), low=(0.0,), high=(2.0,), is_position=False, reduce=highest)
     """
 
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
     is_position: bool = True
-    reduce: Literal["mean", "final"] = "final"
+    reduce: Literal["mean", "final"] | Callable[[Array, Array], Array] = "final"
     coordinates: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """How many numbers there are."""
         return len(self.names)
+
+    def reduced_names(self, size: int) -> tuple[str, ...]:
+        """Returns names for the descriptor of an episode, which a function may have given another size."""
+        return self.names if size == self.size else tuple(f"{i}" for i in range(size))
 
 
 @dataclass(frozen=True)
@@ -87,9 +95,14 @@ class EnvSpec:
         """Numbers in an observation without the appended descriptor and return."""
         return self.obs_size - self.described * ((self.descriptor.size if self.descriptor else 0) + 1)
 
-    def reward(self, parts: Array) -> Array:
-        """Returns the reward [...] from its components [..., rewards]; unchanged if it has no components."""
-        return parts @ jnp.asarray(self.reward_weights) if self.rewards else parts
+    def reward(self, parts: Any) -> Any:
+        """Returns the reward [...] from its components [..., rewards], in NumPy or JAX; unchanged if it has none."""
+        return parts @ np.asarray(self.reward_weights, np.float32) if self.rewards else parts
+
+    @property
+    def reward_shape(self) -> tuple[int, ...]:
+        """The shape of `Outcome.reward`."""
+        return (len(self.rewards),) if self.rewards else ()
 
     def to_box(self, action: Any, dtype: Any = np.float32) -> Any:
         """Rescales an action from [-1, 1] to the environment's box, and clips it there.
@@ -108,6 +121,23 @@ class EnvSpec:
         low = np.asarray(self.action_low, dtype)
         high = np.asarray(self.action_high, dtype)
         return (low + (action + 1.0) / 2.0 * (high - low)).clip(low, high).astype(dtype)
+
+    def from_box(self, action: Any) -> np.ndarray:
+        """Rescales an action from the environment's box to [-1, 1].
+
+        Args:
+            action: A NumPy array [..., action_size].
+
+        Returns:
+            The rescaled action, clipped to [-1, 1].
+
+        Example:
+            >>> covey.envs.make("pendulum").spec.from_box(np.array([1.0]))
+            array([0.5], dtype=float32)
+        """
+        low = np.asarray(self.action_low, np.float32)
+        high = np.asarray(self.action_high, np.float32)
+        return (2.0 * (action - low) / (high - low) - 1.0).clip(-1.0, 1.0).astype(np.float32)
 
 
 class Step(NamedTuple):

@@ -153,3 +153,47 @@ class Sleepy(Counted):
             print("asleep", flush=True)
             time.sleep(600)
         return super().step(action)
+
+
+class Arm(gymnasium.Env):
+    """A reward of two parts, an argument, and no time limit of its own."""
+
+    observation_space = box(-10.0, 10.0, 1)
+    action_space = box(-1.0, 1.0, 1)
+
+    def __init__(self, gain: float = 0.1, offsets: tuple[float, ...] = (0.0,), render_mode: str | None = None) -> None:
+        assert isinstance(offsets, tuple)
+        self.gain = gain
+        self.offset = sum(offsets)
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.place = np.full(1, self.offset, np.float32)
+        return self.place, {}
+
+    def step(self, action: np.ndarray):
+        self.place = np.clip(self.place + self.gain * action, -10.0, 10.0).astype(np.float32)
+        near, effort = -float(self.place[0] ** 2), -0.1 * float(action[0] ** 2)
+        info = {"near": near, "effort": effort, "label": "arm", "pair": np.ones(2)}
+        return self.place, near + effort, False, False, info
+
+
+class Images(Counted):
+    observation_space = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+
+    def _obs(self) -> Any:
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def short_arm(gain: float = 0.2) -> gymnasium.Env:
+    return gymnasium.wrappers.TimeLimit(Arm(gain), 5)
+
+
+def doubled(env: gymnasium.Env) -> gymnasium.Env:
+    """A wrapper that doubles the observation."""
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: 2.0 * obs, env.observation_space)
+
+
+def nothing(env: Any) -> None:
+    """A wrapper that returns no environment."""

@@ -12,10 +12,11 @@ from covey.agent import Decision, SamplePlan
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
+from covey.nn.diagnostics import mean_and_std
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import apply, init
 from covey.nn.normalise import Normalise, Statistics
-from covey.nn.optim import Optimiser
+from covey.nn.optim import Optimisers, every, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -33,8 +34,8 @@ class SACConfig:
     """Networks: torsos, encoder, heads."""
     critics: Critics = field(default_factory=Critics)
     """Ensemble of critics."""
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    """Optimiser of the actor and the critics."""
+    optimisers: Optimisers = field(default_factory=Optimisers)
+    """Optimisers of the actor, the critics and the temperature."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     batch_size: int = 256
@@ -45,9 +46,13 @@ class SACConfig:
     """Steps of reward in a target before it bootstraps."""
     fixed_temperature: bool = False
     """Keep the temperature at the hyper-parameter `temperature` instead of learning it."""
+    target_update_period: int = 1
+    """Critic updates per update of the target critics."""
+    diagnostics: bool = False
+    """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "batch_size", "policy_delay", "n_step")
+        require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
 
 
 class SACHyper(NamedTuple):
@@ -99,6 +104,7 @@ class SACState(NamedTuple):
         actor_optimiser: State of the actor's optimiser.
         temperature_optimiser: State of the temperature's optimiser.
         statistics: Running statistics of observations and returns.
+        target_age: Critic updates since the targets last moved; () if they move at each.
     """
 
     actor: Params
@@ -107,6 +113,7 @@ class SACState(NamedTuple):
     actor_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
     statistics: Statistics
+    target_age: Array | tuple[()]
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,8 @@ class SAC:
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
-        return Ensemble(self.config.critics, self.config.networks, self.config.optimiser)
+        config = self.config
+        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
     def init(self, hyper: SACHyper, key: Key) -> SACState:
         """Returns a new state. The target critics start as copies."""
@@ -160,9 +168,10 @@ class SAC:
             actor=actor,
             critic=critic,
             temperature=temperature,
-            actor_optimiser=self.config.optimiser.init(actor),
-            temperature_optimiser=Optimiser().init(temperature),
+            actor_optimiser=self.config.optimisers.actor.init(actor),
+            temperature_optimiser=self.config.optimisers.temperature.init(temperature),
             statistics=self.config.normalise.init(self.spec.obs_size),
+            target_age=target_age(self.config.target_update_period),
         )
 
     def begin(self, state: SACState, hyper: SACHyper, key: Key) -> tuple[()]:
@@ -176,6 +185,13 @@ class SAC:
         policy = self.policy(state, self.config.normalise.obs(state.statistics, obs))
         noise = jax.random.normal(key, policy.mean.shape)
         return Decision(policy.sample(noise)[0] if mode == "sample" else policy.mode(), memory, {})
+
+    def q_values(
+        self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
+        obs = self.config.normalise.obs(state.statistics, obs)
+        return self.critics.q_values(state.critic, obs, action, target)
 
     def observe(self, state: SACState, hyper: SACHyper, rollout: Step, key: Key) -> SACState:
         """Updates the running statistics with fresh data [T, N]."""
@@ -191,6 +207,7 @@ class SAC:
 
     def update(self, state: SACState, hyper: SACHyper, batch: Step, key: Key) -> tuple[SACState, Metrics]:
         """Makes `policy_delay` critic updates, and one update of the actor and the temperature."""
+        obs_mean, obs_std = mean_and_std(batch.obs.reshape(-1), jnp.repeat(batch.valid.reshape(-1), self.spec.obs_size))
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         size = self.config.batch_size
@@ -205,15 +222,18 @@ class SAC:
         entropy_bonus = -self.temperature(state, hyper) * log_prob
         data = data._replace(reward=data.reward + data.discount * entropy_bonus)
         critic = state.critic
+        age = state.target_age
         part = data
         metrics = {}
         for i, key_critic in enumerate(keys):
             rows = slice(i * size, (i + 1) * size)
             part = jax.tree.map(lambda x, rows=rows: x[rows], data)
             critic, metrics = self.critics.update(critic, part, next_action[rows], hyper.critic_lr, key_critic)
-            critic = self.critics.update_targets(critic, hyper.tau)
-        state, actor_metrics = self.update_actor(state._replace(critic=critic), hyper, part, noise[:size], key_actor)
-        return state, metrics | actor_metrics
+            age, tau = every(self.config.target_update_period, age, hyper.tau)
+            critic = self.critics.update_targets(critic, tau)
+        state = state._replace(critic=critic, target_age=age)
+        state, actor_metrics = self.update_actor(state, hyper, part, noise[:size], key_actor)
+        return state, metrics | actor_metrics | {"obs_mean": obs_mean, "obs_std": obs_std}
 
     def update_actor(
         self, state: SACState, hyper: SACHyper, data: Transition, noise: Array, key: Key
@@ -232,13 +252,17 @@ class SAC:
             return mean_valid(temperature * log_prob - value, data.valid), log_prob
 
         (value, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
-        actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
+        actor, optimiser = self.config.optimisers.actor.step(
+            state.actor, gradient, state.actor_optimiser, hyper.actor_lr
+        )
         state = state._replace(actor=actor, actor_optimiser=optimiser)
+        entropy = -mean_valid(log_prob, data.valid)
+        metrics = {"actor_loss": value, "entropy": entropy, "temperature": temperature}
         if not self.config.fixed_temperature:
             slope = mean_valid(-log_prob - hyper.target_entropy * self.spec.action_size, data.valid)
-            logarithm, optimiser = Optimiser().step(
+            logarithm, optimiser = self.config.optimisers.temperature.step(
                 state.temperature, slope, state.temperature_optimiser, hyper.temperature_lr
             )
             state = state._replace(temperature=logarithm, temperature_optimiser=optimiser)
-        entropy = -mean_valid(log_prob, data.valid)
-        return state, {"actor_loss": value, "entropy": entropy, "temperature": temperature}
+            metrics["temperature_loss"] = jnp.log(temperature) * slope
+        return state, metrics

@@ -4,8 +4,9 @@ At each step the actor proposes a new trajectory of actions, and the critics com
 trajectory is constant (order 0, TAAC), linear (order 1, TAAC-L) or quadratic (order 2, TAAC-Q).
 """
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,15 +14,17 @@ import jax.numpy as jnp
 import optax
 
 from covey.agent import Decision, SamplePlan
+from covey.agents.targets import TargetInputs, target_named
 from covey.agents.trajectory import Trajectories
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
+from covey.nn.diagnostics import COUNT_BINS, count_histogram, mean_and_std, shares, value_details, value_metrics
 from covey.nn.distributions import TanhNormal
 from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Statistics
-from covey.nn.optim import Optimiser, polyak
+from covey.nn.optim import Optimisers, every, polyak, target_age
 from covey.nn.parts import Networks
-from covey.nn.returns import compare_through, mean_valid
+from covey.nn.returns import DELTA, TDLoss, compare_through, mean_valid, require_td_loss, td_loss
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -35,8 +38,8 @@ class TAACConfig:
 
     networks: Networks = field(default_factory=lambda: Networks(actor_head="tanh_normal"))
     """Networks: torsos, encoder, heads."""
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    """Optimiser of the actor and the critics."""
+    optimisers: Optimisers = field(default_factory=Optimisers)
+    """Optimisers of the actor, the critics and the temperatures."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     num_critics: int = 2
@@ -47,9 +50,16 @@ class TAACConfig:
     """Windows per update."""
     window: int = 4
     """Steps in a window; 2 gives one-step targets."""
-    target: Literal["expected", "sampled", "alf"] = "expected"
+    target: str = "expected"
     """How a target continues at steps where the behaviour repeated: `expected` weights both choices by their
-    probability, `sampled` draws one of them, and `alf` is the rule of ALF, which is biased and kept for comparison."""
+    probability, `sampled` draws one of them, and `alf` is the rule of ALF, which is biased and kept for comparison.
+    Also the name of a registered target."""
+    target_update_period: int = 1
+    """Updates per update of the target critics."""
+    td_loss: TDLoss = "squared"
+    """Loss of the TD error: `squared`, `huber` or `absolute`."""
+    huber_delta: float = DELTA
+    """Absolute TD error from which Huber's loss is linear."""
     inverse: bool = True
     """The actor of TAAC-L and TAAC-Q proposes the next action instead of the highest derivative."""
     max_repeat: int = 0
@@ -62,12 +72,16 @@ class TAACConfig:
     """Probability that the random action of the warm-up changes at a step."""
     epsilon: float = 0.0
     """Probability that evaluation samples instead of taking the best, for the action and the switch independently."""
+    diagnostics: bool = False
+    """Log metrics of each critic and reward as well, with histograms, and how long trajectories last, which the replay
+    then stores."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advantage_clip", tuple(self.advantage_clip))
-        require_at_least(self, 1, "num_critics", "embedding", "batch_size")
+        require_at_least(self, 1, "num_critics", "embedding", "batch_size", "target_update_period")
         require_at_least(self, 2, "window")
         require_at_least(self, 0, "max_repeat")
+        require_td_loss(self)
         clip = self.advantage_clip
         require(
             not clip or (len(clip) == 2 and clip[0] < clip[1]),
@@ -98,9 +112,15 @@ class TAACHyper(NamedTuple):
         action_probability: Target entropy of the action, as the share of the box that it would cover uniformly.
         switch_probability: Target entropy of the switch, as the probability of a coin.
         reward_scale: Factor of the reward.
+        action_entropy: Target entropy of the action as a number in nats, per dimension of the action; it replaces
+            `action_probability`.
+        switch_entropy: Target entropy of the switch as a number in nats; it replaces `switch_probability`.
+        discounts: Discount of each reward; they replace `discount` in the targets.
+        reward_weights: Weight of each reward in decisions; they replace the environment's weights.
 
     Example:
         >>> TAACHyper(switch_probability=0.1)
+        >>> TAACHyper(reward_weights=(1.0, -0.5), discounts=(0.99, 0.9))
     """
 
     actor_lr: Scalar = 3e-4
@@ -113,6 +133,10 @@ class TAACHyper(NamedTuple):
     action_probability: Scalar = 0.1
     switch_probability: Scalar = 0.05
     reward_scale: Scalar = 1.0
+    action_entropy: Scalar | None = None
+    switch_entropy: Scalar | None = None
+    discounts: tuple[Scalar, ...] = ()
+    reward_weights: tuple[Scalar, ...] = ()
 
 
 TAAC_SPACE = {
@@ -126,6 +150,10 @@ TAAC_SPACE = {
     "action_probability": Range(0.03, 0.5, least=1e-6, most=1.0),
     "switch_probability": Range(0.01, 0.5, least=1e-6, most=1.0 - 1e-6),
     "reward_scale": Range(0.1, 10.0, searched=False),
+    "action_entropy": Range(-2.0, 0.5, "linear", least=-1e6, most=math.log(2.0), searched=False),
+    "switch_entropy": Range(0.05, 0.65, "linear", least=1e-6, most=math.log(2.0), searched=False),
+    "discounts": Range(0.9, 0.999, "one_minus", most=1.0, searched=False),
+    "reward_weights": Range(-10.0, 10.0, "linear", least=-1e6, searched=False),
 }
 
 
@@ -160,6 +188,8 @@ class TAACState(NamedTuple):
         critic_optimiser: State of the critics' optimiser.
         temperature_optimiser: State of the temperatures' optimiser.
         statistics: Running statistics of observations and returns.
+        target_age: Updates since the targets last moved; () if they move at every update.
+        collected: With `diagnostics`, the mean of the repeats in the newest rows and their histogram; otherwise ().
     """
 
     actor: Params
@@ -170,6 +200,8 @@ class TAACState(NamedTuple):
     critic_optimiser: optax.OptState
     temperature_optimiser: optax.OptState
     statistics: Statistics
+    target_age: Array | tuple[()]
+    collected: Array | tuple[()] = ()
 
 
 class Choice(NamedTuple):
@@ -179,8 +211,9 @@ class Choice(NamedTuple):
         old: The old trajectory, one step later.
         new: The new trajectory.
         value: Value of the new trajectory.
-        advantage: Value of the new trajectory minus that of the old one.
+        advantage: Value of the new trajectory minus that of the old one, clipped by `advantage_clip`.
         beta: Probability beta_1 of the new trajectory.
+        unclipped: The advantage before the clip.
     """
 
     old: Array
@@ -188,6 +221,7 @@ class Choice(NamedTuple):
     value: Array
     advantage: Array
     beta: Array
+    unclipped: Array
 
 
 @dataclass(frozen=True)
@@ -237,11 +271,17 @@ class TAAC:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each reward."""
+        """The environment's weight of each reward."""
         return self.spec.reward_weights or (1.0,)
 
     def init(self, hyper: TAACHyper, key: Key) -> TAACState:
         """Returns a new state. The target critics start as copies."""
+        for name, given in (("discounts", hyper.discounts), ("reward_weights", hyper.reward_weights)):
+            require(
+                len(given) in (0, len(self.weights)),
+                f"`hyper.{name}` needs one value for each of the {len(self.weights)} rewards of the environment "
+                f"({', '.join(self.spec.rewards) or 'it has no parts'}), or none at all, not {len(given)}.",
+            )
         key_encoder, key_actor, key_critic = jax.random.split(key, 3)
         obs = jnp.zeros(self.spec.obs_size)
         trajectory = jnp.zeros((self.order + 1, self.spec.action_size))
@@ -261,10 +301,12 @@ class TAAC:
             critic=critic,
             target_critic=critic,
             temperatures=temperatures,
-            actor_optimiser=self.config.optimiser.init(actor),
-            critic_optimiser=self.config.optimiser.init(critic),
-            temperature_optimiser=Optimiser().init(temperatures),
+            actor_optimiser=self.config.optimisers.actor.init(actor),
+            critic_optimiser=self.config.optimisers.critic.init(critic),
+            temperature_optimiser=self.config.optimisers.temperature.init(temperatures),
             statistics=self.config.normalise.init(self.spec.obs_size),
+            target_age=target_age(self.config.target_update_period),
+            collected=jnp.zeros(1 + COUNT_BINS) if self.config.diagnostics else (),
         )
 
     def begin(self, state: TAACState, hyper: TAACHyper, key: Key) -> TAACMemory:
@@ -299,11 +341,40 @@ class TAAC:
         trajectory = jnp.where(switch, new, old)
         extras = {"previous": previous, "trajectory": trajectory, "repeated": 1.0 - switch.astype(jnp.float32)}
         repeats = jnp.where(switch, 0, memory.repeats) + 1
+        if self.config.diagnostics:
+            extras["repeats"] = repeats.astype(jnp.float32)
         return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
+
+    def q_values(
+        self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns the value by every critic, [critics], of a new trajectory that starts with the action.
+
+        Several rewards are summed by their weights.
+        """
+        require(
+            self.config.inverse or self.order == 0,
+            "Without `inverse` a trajectory does not start with a given action, so the action has no value.",
+            self.config,
+        )
+        critic = state.target_critic if target else state.critic
+        features = self._features(critic, self.config.normalise.obs(state.statistics, obs))
+        values = self.values(critic, features, self.trajectories.start(action, memory.trajectory))
+        return self._weighted(hyper, values)
 
     def observe(self, state: TAACState, hyper: TAACHyper, rollout: Step, key: Key) -> TAACState:
         """Updates the running statistics with fresh data [T, N]."""
-        return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
+        state = state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
+        if not self.config.diagnostics:
+            return state
+        found = self.repeats(rollout)
+        return state._replace(collected=jnp.where(jnp.any(rollout.valid > 0), found, state.collected))  # type: ignore[arg-type]
+
+    def repeats(self, step: Step) -> Array:
+        """Returns the mean number of steps that the trajectories have lasted, and its histogram, [1 + COUNT_BINS]."""
+        count = step.extras["repeats"].reshape(-1)
+        valid = step.valid.reshape(-1)
+        return jnp.concatenate([mean_valid(count, valid)[None], count_histogram(count, valid)])
 
     def update(self, state: TAACState, hyper: TAACHyper, batch: Step, key: Key) -> tuple[TAACState, Metrics]:
         """Makes one gradient step of actor, critics and temperatures, all from the parameters before it."""
@@ -312,11 +383,16 @@ class TAAC:
         noise = jax.random.normal(key_noise, batch.action.shape)
         actor_state, choice, metrics = self.update_actor(state, hyper, batch, noise)
         critic_state, critic_metrics = self.update_critic(state, hyper, batch, choice, key_target)
+        age, tau = every(self.config.target_update_period, state.target_age, hyper.tau)
+        if self.config.diagnostics:
+            for name, found in (("collected", jnp.asarray(state.collected)), ("replayed", self.repeats(batch))):
+                metrics |= {f"{name}_repeats": found[0], f"{name}_repeats_histogram": found[1:]}
         return (
             actor_state._replace(
                 critic=critic_state.critic,
                 critic_optimiser=critic_state.critic_optimiser,
-                target_critic=polyak(state.target_critic, critic_state.critic, hyper.tau),
+                target_critic=polyak(state.target_critic, critic_state.critic, tau),
+                target_age=age,
             ),
             metrics | critic_metrics,
         )
@@ -332,8 +408,7 @@ class TAAC:
         previous = self.stored_trajectory(batch, "previous")
         alpha = self._temperatures(state, hyper)
 
-        action_target = self.spec.action_size * (jnp.log(2.0) + jnp.log(hyper.action_probability))
-        switch_target = _bernoulli_entropy(jnp.asarray(hyper.switch_probability))
+        action_target, switch_target = self.target_entropies(hyper)
 
         def loss(actor: Params) -> tuple[Array, tuple[Choice, Array]]:
             x, log_prob = apply(self.actor, actor, features, previous).sample(noise)
@@ -342,12 +417,14 @@ class TAAC:
             return _mean(losses, batch.valid), (choice, -log_prob)
 
         (value, (choice, entropy)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
-        actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
+        actor, optimiser = self.config.optimisers.actor.step(
+            state.actor, gradient, state.actor_optimiser, hyper.actor_lr
+        )
         switch_entropy = _bernoulli_entropy(choice.beta)
         slope = Temperatures(
             _mean(entropy - action_target, batch.valid), _mean(switch_entropy - switch_target, batch.valid)
         )
-        temperatures, temperature_optimiser = Optimiser().step(
+        temperatures, temperature_optimiser = self.config.optimisers.temperature.step(
             state.temperatures, slope, state.temperature_optimiser, hyper.temperature_lr
         )
         state = state._replace(
@@ -362,17 +439,15 @@ class TAAC:
             "switch_entropy": _mean(switch_entropy, batch.valid),
             "action_temperature": alpha.action,
             "switch_temperature": alpha.switch,
-            "repeat_probability": _mean(1.0 - choice.beta, batch.valid),
-            "repeat_probabilities": _shares(1.0 - choice.beta, batch.valid),
-            "repeat_rate": _mean(batch.extras["repeated"][..., 0], batch.valid),
-            "advantage": _mean(choice.advantage, batch.valid),
+            "action_temperature_loss": jnp.log(alpha.action) * slope.action,
+            "switch_temperature_loss": jnp.log(alpha.switch) * slope.switch,
         }
-        return state, choice, metrics
+        return state, choice, metrics | _switch_metrics(choice, batch)
 
     def update_critic(
         self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key
     ) -> tuple[TAACState, Metrics]:
-        """Makes one step on the squared error to the compare-through target, at the executed trajectories.
+        """Makes one step on the loss of the error to the compare-through target, at the executed trajectories.
 
         All rewards count equally, whatever their weight, so that a reward of weight 0 is learnt too.
         """
@@ -382,50 +457,58 @@ class TAAC:
 
         def loss(critic: CriticParams) -> tuple[Array, Array]:
             values = self.values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
-            error = jnp.mean((values - target[None]) ** 2, axis=-1)
+            error = jnp.mean(td_loss(self.config.td_loss, values - target[None], self.config.huber_delta), axis=-1)
             return jnp.sum(jax.vmap(lambda e: _mean(e, valid))(error)), values
 
         (value, values), gradient = jax.value_and_grad(loss, has_aux=True)(state.critic)
-        critic, optimiser = self.config.optimiser.step(state.critic, gradient, state.critic_optimiser, hyper.critic_lr)
-        metrics = {
-            "critic_loss": value,
-            "q_mean": _mean(self._weighted(values[0]), valid),
-            "bootstrap_steps": _mean(steps, valid),
-        }
+        critic, optimiser = self.config.optimisers.critic.step(
+            state.critic, gradient, state.critic_optimiser, hyper.critic_lr
+        )
+        metrics = {"critic_loss": value, "bootstrap_steps": _mean(steps, valid)}
+        rows = valid.reshape(-1)
+        metrics |= value_metrics(
+            self._weighted(hyper, values[0]).reshape(-1), self._weighted(hyper, target).reshape(-1), rows
+        )
+        if self.config.diagnostics:
+            count = len(self.weights)
+            values = values.reshape(len(values), -1, count)
+            metrics |= value_details(values, target.reshape(-1, count), rows, self.spec.rewards or ("",))
         return state._replace(critic=critic, critic_optimiser=optimiser), metrics
 
     def target(self, state: TAACState, hyper: TAACHyper, batch: Step, choice: Choice, key: Key) -> tuple[Array, Array]:
         """Returns y [B, T - 1, rewards], and the expected number of steps [B, T - 1] before each target bootstraps."""
         features = self._features(state.target_critic, batch.obs)
-        old, new = (self._conservative(state.target_critic, features, t) for t in (choice.old, choice.new))
-        beta = choice.beta[..., None]
-        value = (1.0 - beta) * old + beta * new
-        # Where the behaviour repeated, the target continues with weight `keep` and adds `instead`; elsewhere it
-        # bootstraps.
-        if self.config.target == "expected":
-            keep = 1.0 - beta
-            instead = beta * new
-        else:
-            keep = 1.0 - jax.random.bernoulli(key, beta).astype(beta.dtype)
-            instead = (1.0 - keep) * (new if self.config.target == "sampled" else value)
-        repeated = (batch.extras["repeated"] * batch.valid[..., None]).at[:, -1].set(0.0) > 0
-        keep = jnp.where(repeated, keep, 0.0)
-        instead = jnp.where(repeated, instead, value)
+        old, new = (self._conservative(hyper, state.target_critic, features, t) for t in (choice.old, choice.new))
+        inputs = TargetInputs(old, new, choice.beta[..., None], batch.extras["repeated"] > 0)
+        keep, instead = target_named(self.config.target)(inputs, key)
+        within = batch.valid[..., None].at[:, -1].set(0.0) > 0
+        keep = jnp.where(within, keep, 0.0)
+        instead = jnp.where(within, instead, inputs.value)
         reward = batch.extras["rewards"] if self.spec.rewards else batch.reward[..., None]
-        discount = hyper.discount * (1.0 - batch.terminated[..., None])
-        ones = jnp.ones_like(discount)
-        steps = compare_through(ones, ones, keep, jnp.zeros_like(discount))[..., 0]
+        each = jnp.asarray(hyper.discounts).reshape(1, 1, -1) if hyper.discounts else hyper.discount
+        discount = each * (1.0 - batch.terminated[..., None])
+        ones = jnp.ones_like(keep)
+        steps = compare_through(ones, ones, keep, jnp.zeros_like(keep))[..., 0]
         return compare_through(reward, discount, keep, instead), steps
 
     def compare(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
         """Compares the old and the new trajectory by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""
         old = self.trajectories.carry_on(previous)
         new = self.trajectories.start(x, previous)
-        value = self._value(state.critic, features, new)
-        advantage = jax.lax.stop_gradient(value - self._value(state.critic, features, old))
-        if self.config.advantage_clip:
-            advantage = jnp.clip(advantage, *self.config.advantage_clip)
-        return Choice(old, new, value, advantage, jax.nn.sigmoid(advantage / self._temperatures(state, hyper).switch))
+        value = self._value(hyper, state.critic, features, new)
+        unclipped = jax.lax.stop_gradient(value - self._value(hyper, state.critic, features, old))
+        advantage = jnp.clip(unclipped, *self.config.advantage_clip) if self.config.advantage_clip else unclipped
+        beta = jax.nn.sigmoid(advantage / self._temperatures(state, hyper).switch)
+        return Choice(old, new, value, advantage, beta, unclipped)
+
+    def target_entropies(self, hyper: TAACHyper) -> tuple[Array, Array]:
+        """Returns the target entropies of action and switch: given as numbers, or by their probabilities."""
+        action, switch = hyper.action_entropy, hyper.switch_entropy
+        if action is None:
+            action = jnp.log(2.0) + jnp.log(hyper.action_probability)
+        if switch is None:
+            switch = _bernoulli_entropy(jnp.asarray(hyper.switch_probability))
+        return self.spec.action_size * jnp.asarray(action), jnp.asarray(switch)
 
     def _temperatures(self, state: TAACState, hyper: TAACHyper) -> Temperatures:
         action, switch = state.temperatures
@@ -439,18 +522,21 @@ class TAAC:
         flat = trajectory.reshape(*trajectory.shape[:-2], -1)
         return apply_ensemble(self.critic, critic.ensemble, {}, None, features, flat)
 
-    def _conservative(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+    def _conservative(self, hyper: TAACHyper, critic: CriticParams, features: Array, trajectory: Array) -> Array:
         """Returns the least favourable critic for each reward: the minimum; the maximum if its weight is negative."""
-        sign = jnp.where(jnp.asarray(self.weights) < 0, -1.0, 1.0)
+        sign = jnp.where(self._weights(hyper) < 0, -1.0, 1.0)
         values = self.values(critic, features, trajectory)
         sign = sign.reshape((1,) * (values.ndim - 1) + (-1,))
         return sign[0] * jnp.min(sign * values, axis=0)
 
-    def _value(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
-        return self._weighted(self._conservative(critic, features, trajectory))
+    def _value(self, hyper: TAACHyper, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+        return self._weighted(hyper, self._conservative(hyper, critic, features, trajectory))
 
-    def _weighted(self, values: Array) -> Array:
-        return values @ jnp.asarray(self.weights)
+    def _weighted(self, hyper: TAACHyper, values: Array) -> Array:
+        return values @ self._weights(hyper)
+
+    def _weights(self, hyper: TAACHyper) -> Array:
+        return jnp.asarray(hyper.reward_weights or self.weights)
 
     def stored_trajectory(self, batch: Step, name: str) -> Array:
         """Returns the trajectories [..., order + 1, A] that `act` stored as `previous` or `trajectory`."""
@@ -462,10 +548,19 @@ def _mean(x: Array, valid: Array) -> Array:
     return mean_valid(x.reshape(-1), valid.reshape(-1))
 
 
-def _shares(p: Array, valid: Array) -> Array:
-    """Returns a histogram of probabilities: the share of the valid steps in each tenth of [0, 1]."""
-    tenth = jnp.minimum((10.0 * p).astype(jnp.int32), 9)
-    return jnp.stack([_mean((tenth == i).astype(p.dtype), valid) for i in range(10)])
+def _switch_metrics(choice: Choice, batch: Step) -> Metrics:
+    """Returns metrics of the switch; the histogram has the share of the valid steps in each tenth of [0, 1]."""
+    repeat = 1.0 - choice.beta.reshape(-1)
+    valid = batch.valid.reshape(-1)
+    mean, std = mean_and_std(repeat, valid)
+    return {
+        "repeat_probability": mean,
+        "repeat_probability_std": std,
+        "repeat_probabilities": shares(jnp.minimum(jnp.floor(10.0 * repeat), 9.0), 10, valid),
+        "repeat_rate": _mean(batch.extras["repeated"][..., 0], batch.valid),
+        "advantage": _mean(choice.advantage, batch.valid),
+        "advantage_unclipped": _mean(choice.unclipped, batch.valid),
+    }
 
 
 def _bernoulli_entropy(p: Array) -> Array:

@@ -14,7 +14,7 @@ from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
 from covey.nn.networks import apply, init
 from covey.nn.normalise import Normalise, Statistics
-from covey.nn.optim import Optimiser, polyak
+from covey.nn.optim import Optimiser, Optimisers, every, polyak, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -33,8 +33,8 @@ class TD3Config:
     """Networks: torsos, encoder, heads."""
     critics: Critics = field(default_factory=Critics)
     """Ensemble of critics."""
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    """Optimiser of the actor and the critics."""
+    optimisers: Optimisers = field(default_factory=Optimisers)
+    """Optimisers of the actor and the critics."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
     batch_size: int = 256
@@ -45,9 +45,19 @@ class TD3Config:
     """Steps of reward in a target before it bootstraps."""
     target_every_step: bool = False
     """Update the target critics after every critic update, instead of once per actor update."""
+    target_update_period: int = 1
+    """Actor updates per update of the target networks."""
+    diagnostics: bool = False
+    """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "batch_size", "policy_delay", "n_step")
+        require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
+        require(
+            self.target_update_period == 1 or not self.target_every_step,
+            f"`target_update_period` {self.target_update_period} and `target_every_step` exclude each other.",
+            self,
+        )
+        require(self.optimisers.temperature == Optimiser(), "TD3 has no temperature (`optimisers.temperature`).", self)
 
 
 class TD3Hyper(NamedTuple):
@@ -98,6 +108,7 @@ class TD3State(NamedTuple):
         target_actor: Slowly moving copy of the actor.
         actor_optimiser: State of the actor's optimiser.
         statistics: Running statistics of observations and returns.
+        target_age: Actor updates since the targets last moved; () if they move at each.
     """
 
     actor: Params
@@ -105,6 +116,7 @@ class TD3State(NamedTuple):
     target_actor: Params
     actor_optimiser: optax.OptState
     statistics: Statistics
+    target_age: Array | tuple[()]
 
 
 @dataclass(frozen=True)
@@ -142,7 +154,8 @@ class TD3:
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
-        return Ensemble(self.config.critics, self.config.networks, self.config.optimiser)
+        config = self.config
+        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
         """Returns a new state. The targets start as copies of the online networks."""
@@ -159,8 +172,9 @@ class TD3:
             actor=actor,
             critic=critic,
             target_actor=actor,
-            actor_optimiser=self.config.optimiser.init(actor),
+            actor_optimiser=self.config.optimisers.actor.init(actor),
             statistics=self.config.normalise.init(self.spec.obs_size),
+            target_age=target_age(self.config.target_update_period),
         )
 
     def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> tuple[()]:
@@ -178,6 +192,13 @@ class TD3:
             action = jnp.clip(action + noise, -1.0, 1.0)
         return Decision(action, memory, {})
 
+    def q_values(
+        self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
+        obs = self.config.normalise.obs(state.statistics, obs)
+        return self.critics.q_values(state.critic, obs, action, target)
+
     def observe(self, state: TD3State, hyper: TD3Hyper, rollout: Step, key: Key) -> TD3State:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
@@ -185,6 +206,8 @@ class TD3:
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
         """Makes `policy_delay` critic updates and one actor update."""
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
+        age, tau = every(self.config.target_update_period, state.target_age, hyper.tau)
+        hyper = hyper._replace(tau=tau)
         data = n_step(batch, hyper.discount)
         key_noise, key_target, key_actor, *keys = jax.random.split(key, 3 + self.config.policy_delay)
         noise = jax.random.normal(key_noise, data.action.shape)
@@ -204,7 +227,7 @@ class TD3:
                 critic = self.critics.update_targets(critic, hyper.tau)
         if not self.config.target_every_step:
             critic = self.critics.update_targets(critic, hyper.tau)
-        state, actor_metrics = self.update_actor(state._replace(critic=critic), hyper, part, key_actor)
+        state, actor_metrics = self.update_actor(state._replace(critic=critic, target_age=age), hyper, part, key_actor)
         return state, metrics | actor_metrics
 
     def target_action(self, state: TD3State, hyper: TD3Hyper, next_obs: Array, noise: Array) -> Array:
@@ -224,6 +247,8 @@ class TD3:
             return -mean_valid(value, data.valid)
 
         value, gradient = jax.value_and_grad(loss)(state.actor)
-        actor, optimiser = self.config.optimiser.step(state.actor, gradient, state.actor_optimiser, hyper.actor_lr)
+        actor, optimiser = self.config.optimisers.actor.step(
+            state.actor, gradient, state.actor_optimiser, hyper.actor_lr
+        )
         target_actor = polyak(state.target_actor, actor, hyper.tau)
         return state._replace(actor=actor, target_actor=target_actor, actor_optimiser=optimiser), {"actor_loss": value}

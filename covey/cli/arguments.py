@@ -1,5 +1,6 @@
 """Parsing helpers that the commands share."""
 
+import json
 from typing import Any
 
 import tyro
@@ -9,13 +10,15 @@ from covey.errors import CoveyError, require
 
 
 def import_plugins(arguments: list[str]) -> list[str]:
-    """Imports the modules of --plugin, and allows those that are typed as `gymnasium:MODULE:NAME`.
+    """Imports the modules of --plugin, and allows those that are typed as `gymnasium:MODULE:NAME` or as wrappers.
 
     They are also searched in the current folder, after all installed packages. Returns the other arguments.
     """
     named, arguments = take_all(arguments, "--plugin")
-    envs = arguments[1:2] if arguments[:1] == ["check-env"] else take_all(arguments, "--env")[0]
-    typed = [module for module in map(plugins.module_of, envs) if module]
+    envs = arguments[1:2] if arguments[:1] == ["check-env"] else []
+    envs += take_all(arguments, "--env")[0] + take_all(arguments, "--eval-env")[0]
+    wrappers = map(plugins.module_of_wrapper, values_of(arguments, "--wrappers"))
+    typed = [module for module in (*map(plugins.module_of, envs), *wrappers) if module]
     if named or typed:
         plugins.append_current_folder()
     plugins.import_plugins(named)
@@ -54,6 +57,45 @@ def take_all(arguments: list[str], flag: str) -> tuple[list[str], list[str]]:
         values.append(value)
         value, arguments = take(arguments, flag)
     return values, arguments
+
+
+def values_of(arguments: list[str], flag: str) -> list[str]:
+    """Returns the values of a flag that takes several, up to the next flag. The arguments keep them."""
+    found: list[str] = []
+    inside = False
+    for text in arguments:
+        name, _, value = text.partition("=")
+        if text.startswith("-"):
+            inside = name == flag
+            found += [value] if inside and value else []
+        elif inside:
+            found.append(text)
+    return found
+
+
+def take_kwargs(arguments: list[str], flag: str) -> tuple[dict[str, Any], list[str]]:
+    """Takes out the arguments of an environment, `--env-kwargs.NAME VALUE`, whose names no parser knows in advance.
+
+    Args:
+        arguments: The command line.
+        flag: The flag without the name, `--env-kwargs`.
+
+    Returns:
+        The arguments by name (numbers, true, false, null and lists as in JSON, anything else as text), and the rest of
+        the command line.
+    """
+    found: dict[str, Any] = {}
+    while names := [text.partition("=")[0] for text in arguments if text.startswith(f"{flag}.")]:
+        value, arguments = take(arguments, names[0])
+        found[names[0].removeprefix(f"{flag}.").replace("-", "_")] = _json_value(value or "")
+    return found, arguments
+
+
+def _json_value(text: str) -> Any:
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except json.JSONDecodeError:
+        return text
 
 
 def parse(kind: Any, arguments: list[str], prog: str, **options: Any) -> Any:

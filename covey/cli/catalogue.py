@@ -1,12 +1,12 @@
 """The commands that list environments, agents and presets, and that check an environment."""
 
-from covey.cli.arguments import first
+from covey.cli.arguments import first, take_kwargs
 from covey.errors import require
 
 # Help of the commands that take no options.
 HELP = {
     "check-env": """\
-covey check-env ENV
+covey check-env ENV [--env-kwargs.NAME VALUE]
 
 Checks an environment against the contract (docs/extending.md) and prints one line per rule: ok, or WRONG and what
 to change. The exit code is 1 if any rule is broken. Example: covey check-env brax:ant""",
@@ -31,9 +31,10 @@ def check_env(arguments: list[str]) -> None:
     from covey.envs.check import report
 
     name, rest = first(arguments, "an environment", "covey check-env brax:ant")
-    require(not rest, f"`covey check-env` takes one environment, not {' '.join(rest)} too.")
+    kwargs, rest = take_kwargs(rest, "--env-kwargs")
+    require(not rest, f"`covey check-env` takes one environment and --env-kwargs.NAME VALUE, not {' '.join(rest)} too.")
     use_cache()
-    good = report(name, envs.make(name), print)
+    good = report(name, envs.make(name, kwargs), print)
     require(good, f"{name} breaks the contract of an environment (docs/extending.md).")
 
 
@@ -64,11 +65,12 @@ def agents(arguments: list[str]) -> None:
     for agent in arguments or agents.REGISTRY:
         entry = agents.entry(agent)
         print(f"{agent}: {entry.summary}")
-        for path, value in jax.tree.flatten_with_path(entry.hyper())[0]:
+        for path, value in jax.tree.flatten_with_path(entry.hyper(), is_leaf=lambda x: x is None or x == ())[0]:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             space = entry.space[name]
             flag = f"--hyper.{name.replace('_', '-')}"
-            print(f"  {flag:<30}{value:<8g}  search {space.low:g} to {space.high:g}, {space.scale}")
+            text = "-" if value in (None, ()) else f"{value:g}"
+            print(f"  {flag:<30}{text:<8}  search {space.low:g} to {space.high:g}, {space.scale}")
 
 
 def presets(arguments: list[str]) -> None:

@@ -27,15 +27,17 @@ def with_flags(error: CoveyError, arguments: list[str]) -> str:
     """
     command = arguments[0] if arguments else ""
     paths = list(_paths(error.owner, arguments)) if error.owner else [""]
+    typed = {text.partition("=")[0] for text in arguments}
+    names = FIELD.findall(str(error))
+    # A type may be mounted more than once, as the optimisers are: that with a flag of this message in use comes first.
+    paths.sort(key=lambda path: not any(_flag(f"{path}.{name}") in typed for name in names))
 
     def flag(match: re.Match[str]) -> str:
         name = match[1]
         if error.owner:
             if not _has_field(error.owner, name):
                 return match[0]
-            found = [_flag(f"{path}.{name}") for path in paths]
-            given = [each for each in found if any(text.partition("=")[0] == each for text in arguments)]
-            return next(iter([*given, *found]), match[0])
+            return _flag(f"{paths[0]}.{name}") if paths else match[0]
         return _flag(_renamed(name, command)) if _is_run_option(name) else match[0]
 
     return FIELD.sub(flag, str(error))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from covey.cli.arguments import asks_for_help, first, parse, take, take_all
+from covey.cli.arguments import asks_for_help, first, parse, take, take_all, take_kwargs
 from covey.cli.catalogue import agents
 from covey.cli.flags import with_flags
 from covey.errors import require
@@ -25,7 +25,7 @@ train`. For several processes, start each with the same options and --coordinato
 wait for each other, on this machine or, with --ray-address HOST:PORT (or auto), on an existing Ray cluster."""
 RESUME = """\
 Resumes a run from its newest checkpoint. These options may change: --steps, --capacity (which can only grow),
---evaluations, --episodes, --checkpoint-minutes, --workers, --devices and --hyper.*; a change is recorded in
+--evaluations, --episodes, --checkpoint-minutes, --workers, --device, --devices and --hyper.*; a change is recorded in
 changes.jsonl. The defaults shown are this run's values. --ray-address names the Ray cluster for a run with --engine
 ray."""
 
@@ -113,6 +113,11 @@ def _beginning(name: str, arguments: list[str]) -> tuple[Any, Path | None, bool,
     else:
         default = preset_config(name, **_environment(arguments)) if presets else default_config(name)
     require(default.algorithm == name, f"{file} is a configuration of {default.algorithm}, not of {name}.")
+    kwargs, arguments = take_kwargs(arguments, "--env-kwargs")
+    eval_kwargs, arguments = take_kwargs(arguments, "--eval-env-kwargs")
+    default = replace(
+        default, env_kwargs=default.env_kwargs | kwargs, eval_env_kwargs=default.eval_env_kwargs | eval_kwargs
+    )
     return default, Path(out) if out else None, presets, arguments
 
 

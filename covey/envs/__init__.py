@@ -5,8 +5,11 @@ A name without a colon is a registered environment (`pendulum`). A name with a p
 `register_adapter` a prefix.
 """
 
+import difflib
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from covey.envs.base import Env, HostBatch, HostEnv, HostStep, Outcome
@@ -16,8 +19,11 @@ from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
+from covey.envs.objects import hold, is_object, make_object, release
+from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
+from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
-from covey.plugins import allow, module_of
+from covey.plugins import allow, module_of, module_of_wrapper
 
 __all__ = [
     "ADAPTERS",
@@ -25,31 +31,37 @@ __all__ = [
     "Adapter",
     "Env",
     "EnvEntry",
+    "EnvOptions",
     "HostBatch",
     "HostEnv",
     "HostStep",
     "Outcome",
+    "TimeLimit",
+    "WithDescriptor",
     "adapter",
+    "hold",
+    "is_object",
     "make",
     "make_from_config",
     "names",
     "register",
     "register_adapter",
+    "release",
 ]
 
 
 class EnvEntry(NamedTuple):
-    """A registered environment: a function that makes it, and a one-line summary."""
+    """A registered environment: a function that makes it from keyword arguments, and a one-line summary."""
 
-    make: Callable[[], Env | HostEnv]
+    make: Callable[..., Env | HostEnv]
     summary: str
 
 
 class Adapter(NamedTuple):
     """A registered adapter: it makes the environments of one prefix."""
 
-    source: str | Callable[[str], Env | HostEnv]
-    """A module with the functions `make(name)` and, optionally, `names()`; or `make` itself."""
+    source: str | Callable[..., Env | HostEnv]
+    """A module with the functions `make(name)` or `make(name, kwargs=None)` and perhaps `names()`; or `make` itself."""
     summary: str
     extra: str
 
@@ -58,13 +70,18 @@ class Adapter(NamedTuple):
         """The command that installs the library, or "" if covey has no extra for it."""
         return f"pip install 'covey[{self.extra}]'" if self.extra else ""
 
-    def make(self, name: str) -> Env | HostEnv:
-        """Makes the environment `prefix:name`."""
-        if not isinstance(self.source, str):
-            return self.source(name)
-        module = importlib.import_module(self.source)
-        require(hasattr(module, "make"), f"The adapter {self.source!r} has no function make(name).")
-        return module.make(name)
+    def make(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Env | HostEnv:
+        """Makes the environment `prefix:name`, with keyword arguments if the adapter's `make` takes them."""
+        make = self.source
+        if isinstance(make, str):
+            module = importlib.import_module(make)
+            require(hasattr(module, "make"), f"The adapter {make!r} has no function make(name).")
+            make = module.make
+        if not kwargs:
+            return make(name)
+        takes = len(inspect.signature(make).parameters) > 1
+        require(takes, f"`env_kwargs`: the adapter of {name} takes none: its make(name) has no second argument.")
+        return make(name, kwargs)
 
     def names(self) -> tuple[str, ...]:
         """Returns the names that `make` accepts; none if the adapter does not list them."""
@@ -73,14 +90,33 @@ class Adapter(NamedTuple):
         module = importlib.import_module(self.source)
         return tuple(module.names()) if hasattr(module, "names") else ()
 
+    def known_names(self) -> tuple[str, ...]:
+        """Returns the names that the library has, as far as they are known without it; for suggestions."""
+        if not isinstance(self.source, str):
+            return ()
+        module = importlib.import_module(self.source)
+        try:
+            return tuple(getattr(module, "known_names", module.names)())
+        except (AttributeError, CoveyError):  # it lists none, or is not installed
+            return ()
 
+
+PLAIN = EnvOptions()
+"""An environment as it is by default."""
 ENVS: dict[str, EnvEntry] = {}
 """Environments by name."""
 ADAPTERS: dict[str, Adapter] = {}
 """Adapters by prefix."""
 
 
-def make(name: str) -> Any:
+def make(
+    name: str,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    wrappers: Sequence[str | Callable[[Any], Any]] = (),
+    episode_length: int = 0,
+    reward_parts: Sequence[str] = (),
+) -> Any:
     """Makes an environment.
 
     Args:
@@ -88,6 +124,11 @@ def make(name: str) -> Any:
 
             `gymnasium:MODULE:CLASS` imports a module of yours. Don't pass such a name on from a file that you don't
             trust.
+        kwargs: Keyword arguments of the environment.
+        wrappers: Functions or classes from environment to environment, or their names `MODULE:NAME`, which import the
+            module.
+        episode_length: Time limit in steps; 0 for the environment's own.
+        reward_parts: Host environments: the keys of `info` that hold the parts of the reward.
 
     Returns:
         An `Env` (compiled, in JAX) or a `HostEnv` (stepped outside of JAX).
@@ -96,23 +137,46 @@ def make(name: str) -> Any:
         >>> env = covey.envs.make("pendulum")
         >>> state, obs = env.reset(jax.random.key(0))
         >>> state, outcome = env.step(state, jnp.zeros(env.spec.action_size), jax.random.key(1))
+        >>> standing = covey.envs.make("gymnasium:Hopper-v5", {"terminate_when_unhealthy": False}, episode_length=200)
     """
-    allow(module_of(name))
-    return make_from_config(name)
+    texts = tuple(map(wrapper_text, wrappers))
+    allow(module_of(name), *map(module_of_wrapper, texts))
+    return make_from_config(name, EnvOptions(kwargs or {}, texts, episode_length, tuple(reward_parts)))
 
 
-def make_from_config(name: str) -> Any:
-    """Makes an environment whose name may come from a file, and so may not import code.
+def make_from_config(name: str, options: EnvOptions = PLAIN) -> Any:
+    """Makes an environment whose name and options may come from a file, and so may not import code.
 
-    As `make`, but `gymnasium:MODULE:NAME` raises a CoveyError unless the user has named MODULE (`covey.plugins`). All
-    of covey that reads run folders or --config files uses this one.
+    As `make`, but `gymnasium:MODULE:NAME` and wrappers raise a CoveyError unless the user has named MODULE
+    (`covey.plugins`). All of covey that reads run folders or --config files uses this one.
     """
-    if name in ENVS:
-        return ENVS[name].make()
     prefix, colon, rest = name.partition(":")
-    if colon:
-        return adapter(prefix).make(rest)
-    raise CoveyError(
+    if name in ENVS:
+        env = called(ENVS[name].make, options.kwargs, name)
+    elif is_object(name):
+        env = make_object(name, options.kwargs)
+    elif colon:
+        env = adapter(prefix).make(rest, options.kwargs)
+    else:
+        raise _unknown_env(name)
+    return adjusted(env, options, name)
+
+
+def _unknown_env(name: str) -> CoveyError:
+    """Returns the error for a name that is not registered. Unless one is near, the other libraries are searched too."""
+    found = []
+    if not difflib.get_close_matches(name, ENVS, n=1, cutoff=0.8):
+        others = {
+            f"{prefix}:{each}": each.lower() for prefix, known in ADAPTERS.items() for each in known.known_names()
+        }
+        near = difflib.get_close_matches(name.lower(), set(others.values()), n=1, cutoff=0.8)
+        found = [full for full, each in others.items() if each in near]
+    if found:
+        return CoveyError(
+            f"There is no environment called {name!r}. Did you mean {' or '.join(map(repr, found))}? The names of "
+            "other libraries have a prefix."
+        )
+    return CoveyError(
         f"{unknown('environment', name, ENVS)} If a module of yours registers it, import that module first; the "
         "command line does so with --plugin MODULE."
     )
@@ -130,12 +194,12 @@ def adapter(prefix: str) -> Adapter:
     return ADAPTERS[prefix]
 
 
-def register(name: str, factory: Callable[[], Env | HostEnv], summary: str = "") -> None:
+def register(name: str, factory: Callable[..., Env | HostEnv], summary: str = "") -> None:
     """Registers an environment, so that `make(name)` and `--env name` find it.
 
     Args:
         name: A new name without a colon: colons separate the prefixes of adapters.
-        factory: Makes the environment. It takes no arguments; a class or a lambda will do.
+        factory: Makes the environment; a class or a lambda will do. If it takes arguments, `env_kwargs` sets them.
         summary: One line for `covey envs`.
 
     Example:
@@ -148,7 +212,7 @@ def register(name: str, factory: Callable[[], Env | HostEnv], summary: str = "")
 
 
 def register_adapter(
-    prefix: str, source: str | Callable[[str], Env | HostEnv], summary: str = "", extra: str = ""
+    prefix: str, source: str | Callable[..., Env | HostEnv], summary: str = "", extra: str = ""
 ) -> None:
     """Registers an adapter to another library: `make("prefix:NAME")` then makes that library's environments.
 
@@ -156,7 +220,8 @@ def register_adapter(
         prefix: A new prefix without a colon.
         source: The name of a module, which is imported when the prefix is first used. It has a function `make(name)`
             that returns an `Env` or a `HostEnv`, and may have `names()`, which lists what `make` accepts. Or the
-            function `make` itself.
+            function `make` itself. `make(name, kwargs=None)` also gets the
+            environment's keyword arguments (`env_kwargs`).
         summary: One line for `covey envs`.
         extra: The extra of covey that installs the library, if there is one.
 
@@ -178,7 +243,7 @@ register("mountaincar", MountainCar, "Drive a weak car out of a valley (Gymnasiu
 register("cartpole-swingup", CartpoleSwingup, "Swing up a pole by moving its cart, and balance it.")
 register("reacher", Reacher, "Bring the tip of a two-link arm to a random goal.")
 register("point", Point, "Move a point to a random goal: learned within seconds.")
-register("point-free", lambda: Point(goal=False), "Move a point with no goal and no reward: for skill discovery.")
+register("point-free", partial(Point, goal=False), "Move a point with no goal and no reward: for skill discovery.")
 register("pointmaze", PointMaze, "Move a point around a wall to a goal behind it.")
 
 register_adapter(

@@ -98,7 +98,7 @@ class HostStep(NamedTuple):
 
     Args:
         obs: Observations [N, obs_size], float32. At the end of an episode, the final observation.
-        reward: [N], float32.
+        reward: [N], float32; [N, parts] if `spec.rewards` names the parts of the reward.
         terminated: [N], bool: the task ended.
         truncated: [N], bool: the episode was cut off, for example by a time limit.
         broken: [N], bool: the environment's process died or hung. There is no transition, and `obs` is already the

@@ -51,9 +51,11 @@ def report(name: str, env: Env | HostEnv, say: Callable[[str], None]) -> bool:
         f"{EPISODES} random episodes of up to {min(STEPS, spec.episode_length)} steps"
     )
     good = True
-    for rule, wrong, remark in check_host(env) if isinstance(env, HostEnv) else check(env):
+    for rule, wrong, remark, warning in check_host(env) if isinstance(env, HostEnv) else check(env):
         good = good and not wrong
-        say(f"  {'WRONG' if wrong else 'ok':<6}{rule}{': ' if wrong or remark else ''}{wrong or remark}")
+        label = "WRONG" if wrong else "warn" if warning else "ok"
+        text = wrong or warning or remark
+        say(f"  {label:<6}{rule}{': ' if text else ''}{text}")
     return good
 
 
@@ -157,7 +159,8 @@ def _descriptor(found: Probe, spec: EnvSpec) -> Finding:
                 "descriptor",
                 f"{name} went from {low:.3g} to {high:.3g}, outside of its limits {own.low[i]:g} to {own.high[i]:g}.",
             )
-    return Finding("descriptor", remark=f"{', '.join(own.names)}, {own.reduce} of an episode")
+    reduce = getattr(own.reduce, "__name__", own.reduce)
+    return Finding("descriptor", remark=f"{', '.join(own.names)}, {reduce} of an episode")
 
 
 def _frame(env: Env, found: Probe) -> Finding:

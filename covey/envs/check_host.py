@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from covey.envs.base import HostBatch, HostEnv, HostStep, Outcome
+from covey.envs.host.gymnasium import GymnasiumEnv
 from covey.envs.rules import (
     EPISODES,
     Finding,
@@ -18,6 +19,7 @@ from covey.envs.rules import (
     random_actions,
 )
 from covey.errors import CoveyError
+from covey.types import EnvSpec
 
 AHEAD = 20
 """Steps before a state is saved, and steps that are then taken twice from it."""
@@ -36,12 +38,18 @@ def check_host(env: HostEnv) -> Iterator[Finding]:
     yield (limits := check_limits(spec))
     if limits.wrong:
         return
+    if isinstance(env, GymnasiumEnv) and env.images:
+        shapes = ", ".join(str(list(shape)) for shape in env.images)
+        yield Finding(
+            "observations",
+            warning=f"images {shapes} are flattened to {spec.obs_size} numbers, which an MLP learns badly.",
+        )
     actions = random_actions(spec)
     batch = env.open(EPISODES)
     try:
         start, first = _run(batch, actions)
         start_again, again = _run(batch, actions)
-        yield (shapes := Finding("shapes and types", _shapes(start, first, spec.obs_size)))
+        yield (shapes := Finding("shapes and types", _shapes(start, first, spec)))
         if shapes.wrong:
             return
         probe = _probe(start, first)
@@ -69,12 +77,12 @@ def _probe(start: np.ndarray, found: HostStep) -> Probe:
     return Probe((None, start), outcome, nothing)  # type: ignore[arg-type]
 
 
-def _shapes(start: np.ndarray, found: HostStep, size: int) -> str:
+def _shapes(start: np.ndarray, found: HostStep, spec: EnvSpec) -> str:
     count = found.reward.shape[:2]
     expected = [
-        ("observation of reset", start, (EPISODES, size), np.float32),
-        ("observation", found.obs, (*count, size), np.float32),
-        ("reward", found.reward, count, np.float32),
+        ("observation of reset", start, (EPISODES, spec.obs_size), np.float32),
+        ("observation", found.obs, (*count, spec.obs_size), np.float32),
+        ("reward", found.reward, (*count, *spec.reward_shape), np.float32),
         ("terminated", found.terminated, count, np.bool_),
         ("truncated", found.truncated, count, np.bool_),
     ]

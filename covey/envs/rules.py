@@ -21,11 +21,13 @@ class Finding(NamedTuple):
         rule: A short name of the rule.
         wrong: The violation and its remedy; empty if the rule holds.
         remark: A remark on an environment that follows the rule.
+        warning: A reason why training may go badly although the environment follows the rule.
     """
 
     rule: str
     wrong: str = ""
     remark: str = ""
+    warning: str = ""
 
 
 class Probe(NamedTuple):

@@ -2,7 +2,7 @@
 
 from covey.evaluation.evaluate import EVALUATION, current_hypers, evaluate, evaluate_members, stream_key
 from covey.evaluation.host import HostEvaluator
-from covey.evaluation.policy import TrainedPolicy
+from covey.evaluation.policy import FixedSkill, TrainedPolicy, chosen_skill, q_values
 from covey.evaluation.record import GIF_FRAMES, record
 from covey.evaluation.rollout import Episode, Episodes
 from covey.evaluation.skills import measure, plan_paths, skill_paths
@@ -15,9 +15,11 @@ __all__ = [
     "Episode",
     "Episodes",
     "Evaluation",
+    "FixedSkill",
     "HostEvaluator",
     "Interval",
     "TrainedPolicy",
+    "chosen_skill",
     "current_hypers",
     "evaluate",
     "evaluate_members",
@@ -25,6 +27,7 @@ __all__ = [
     "mean_interval",
     "measure",
     "plan_paths",
+    "q_values",
     "record",
     "skill_paths",
     "stream_key",

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.agent import Policy
+from covey.agents.skills.contract import SkillAgent
 from covey.envs.base import Env, HostEnv
 from covey.errors import require
 from covey.evaluation.host import HostEvaluator
@@ -24,7 +25,13 @@ EVALUATION = 1
 """The random stream of evaluations. A run uses the same, so that both find the same returns."""
 
 
-def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int = 0) -> Episodes:
+def evaluate(
+    loop: Loop,
+    population: Population,
+    episodes: int = 20,
+    seed: int = 0,
+    skill_agent: SkillAgent[Any, Any, Any] | None = None,
+) -> Episodes:
     """Evaluates every member by greedy episodes.
 
     All members have the same start states, which depend on `seed` alone. Training is not affected. A host loop opens
@@ -35,6 +42,8 @@ def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int =
         population: The population.
         episodes: Episodes per member.
         seed: The seed of the start states.
+        skill_agent: The agent, if it learns skills: the annotation `diversity_return` is then the sum of its intrinsic
+            reward over each episode.
 
     Returns:
         The returns, lengths, descriptors and annotations of the episodes as NumPy arrays, [members, episodes] each.
@@ -52,7 +61,8 @@ def evaluate(loop: Loop, population: Population, episodes: int = 20, seed: int =
     if isinstance(trainer.env, HostEnv):
         with closing(HostEvaluator(trainer.agent, trainer.env, loop.workers)) as evaluator:
             return evaluator(states, hypers, key, episodes)
-    found = evaluate_members(trainer.agent, trainer.env, states, hypers, key, episodes, loop.axis, loop.devices)
+    mapping = (loop.axis, loop.devices)
+    found = evaluate_members(trainer.agent, trainer.env, states, hypers, key, episodes, *mapping, skill_agent)
     return jax.device_get(found)
 
 
@@ -77,20 +87,28 @@ def evaluate_members(
     episodes: int,
     axis: Axis = "vmap",
     devices: int = 1,
+    skill_agent: SkillAgent[Any, Any, Any] | None = None,
 ) -> Episodes:
     """Runs greedy episodes of policies with states and hyper-parameters [P], all from the same start states.
 
     The environment must be compiled. Returns arrays [P, episodes] on the devices.
     """
-    run = partial(_evaluate, policy, env, episodes, axis)
+    run = partial(_evaluate, policy, env, episodes, axis, skill_agent)
     return over_devices(run, devices, (SPLIT, SPLIT, WHOLE), SPLIT)(states, hypers, key)
 
 
-@partial(jax.jit, static_argnames=("policy", "env", "episodes", "axis"))
+@partial(jax.jit, static_argnames=("policy", "env", "episodes", "axis", "skill_agent"))
 def _evaluate(
-    policy: Policy[Any, Any, Any], env: Env, episodes: int, axis: Axis, states: Any, hypers: Any, key: Key
+    policy: Policy[Any, Any, Any],
+    env: Env,
+    episodes: int,
+    axis: Axis,
+    skill_agent: SkillAgent[Any, Any, Any] | None,
+    states: Any,
+    hypers: Any,
+    key: Key,
 ) -> Episodes:
     def one(state: Any, hyper: Any) -> Episodes:
-        return run_episodes(policy, env, state, hyper, key, episodes)
+        return run_episodes(policy, env, state, hyper, key, episodes, skill_agent)
 
     return over_members(one, axis)(states, hypers)

@@ -13,7 +13,7 @@ from covey.agent import Decision, Policy
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.errors import require
 from covey.evaluation.rollout import Episode, Episodes
-from covey.types import Array, Key
+from covey.types import Array, EnvSpec, Key
 
 
 @partial(jax.jit, static_argnames=("policy", "episodes"))
@@ -68,12 +68,13 @@ class HostRollout:
 
 
 def evaluate_host(
-    policy: Policy[Any, Any, Any], batch: HostBatch, states: Any, hypers: Any, key: Key, episodes: int, limit: int
+    policy: Policy[Any, Any, Any], batch: HostBatch, states: Any, hypers: Any, key: Key, episodes: int, spec: EnvSpec
 ) -> Episodes:
     """Runs greedy episodes of every member [P] in a batch of P * episodes environments, each to its own end.
 
-    Raises a CoveyError if one lasts longer than `limit` steps.
+    Raises a CoveyError if one lasts longer than the time limit.
     """
+    limit = spec.episode_length
     rollout = HostRollout(policy, batch, states, hypers, key, episodes)
     shape = rollout.shape
     returns = np.zeros(shape, np.float32)
@@ -82,7 +83,7 @@ def evaluate_host(
     totals: dict[str, Any] = {}
     for t, (_, annotations, step) in enumerate(rollout.steps()):
         totals = {name: totals.get(name, np.float32(0)) + np.where(alive, x, 0.0) for name, x in annotations.items()}
-        returns += np.where(alive, step.reward.reshape(shape), np.float32(0))
+        returns += np.where(alive, spec.reward(step.reward).reshape(shape), np.float32(0))
         length += alive
         alive = alive & ~(step.terminated | step.truncated | step.broken).reshape(shape)
         if not alive.any():
@@ -119,8 +120,7 @@ class HostEvaluator:
             self.close()
             self._batch = self.env.open(count, min(self.workers, count))
             self._count = count
-        limit = self.env.spec.episode_length
-        return evaluate_host(self.policy, self._batch, states, hypers, key, episodes, limit)
+        return evaluate_host(self.policy, self._batch, states, hypers, key, episodes, self.env.spec)
 
     def close(self) -> None:
         """Closes the environments; the next evaluation opens new ones."""

@@ -1,5 +1,6 @@
 """Greedy episodes in compiled environments: one step, shared by all rollouts, and the loops around it."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,9 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.agent import Policy
+from covey.agents.skills.contract import SkillAgent
 from covey.envs.base import Env
 from covey.training.member import where
 from covey.types import Array, Key
+
+DIVERSITY = "diversity_return"
+"""The annotation of a skill agent's episodes: the sum of its intrinsic reward."""
+SKILL_REWARD = 2**32 - 1
+"""The `fold_in` value of the random numbers of that reward."""
 
 
 class Episodes(NamedTuple):
@@ -19,10 +26,10 @@ class Episodes(NamedTuple):
     Args:
         returns: Sums of rewards.
         length: Numbers of steps.
-        descriptor: [..., size]: the environment's descriptor of the final state, or its mean over the episode, as the
-            environment's spec says; size 0 without a descriptor.
+        descriptor: [..., size]: the environment's descriptor of the final state, its mean over the episode, or a
+            function of all of them, as the environment's spec says; size 0 without a descriptor.
         annotations: By name, means over the episode of the numbers that a policy reports with each decision, such as
-            TAAC's share of repeated actions.
+            TAAC's share of repeated actions; and `diversity_return`, the sum of a skill agent's intrinsic reward.
 
     Example:
         >>> found = covey.evaluate(loop, population, episodes=20)
@@ -92,38 +99,42 @@ def _annotations(extras: dict[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in extras.items() if x.ndim == 0}
 
 
-def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Episodes:
+def run_episodes(
+    policy: Policy[Any, Any, Any],
+    env: Env,
+    state: Any,
+    hyper: Any,
+    key: Key,
+    episodes: int,
+    skill_agent: SkillAgent[Any, Any, Any] | None = None,
+) -> Episodes:
     """Runs greedy episodes of one policy in lock-step, until all have ended.
 
-    An environment whose episode is over is still stepped, but no longer counted: its numbers may be NaN by then.
+    An environment whose episode is over is still stepped, but no longer counted: its numbers may be NaN by then. The
+    policy of a `skill_agent` also gets a diversity return.
     """
+    key_reward = jax.random.fold_in(key, SKILL_REWARD)
     key_reset, key_begin, key_run = jax.random.split(key, 3)
     start_env, start_obs = jax.vmap(env.reset)(jax.random.split(key_reset, episodes))
     memory = jax.vmap(lambda k: policy.begin(state, hyper, k))(jax.random.split(key_begin, episodes))
     start = Situation(start_env, start_obs, memory)
     size = env.spec.descriptor.size if env.spec.descriptor else 0
-    final = env.spec.descriptor is None or env.spec.descriptor.reduce == "final"
+    reduce = env.spec.descriptor.reduce if env.spec.descriptor else "final"
 
     def step_all(now: Situation, t: Array) -> tuple[Situation, GreedyStep]:
         key_act, key_step = jax.random.split(jax.random.fold_in(key_run, t), (2, episodes))
-        return jax.vmap(partial(greedy_step, policy, env, state, hyper))(now, key_act, key_step)
-
-    def add(found: Episodes, step: GreedyStep) -> Episodes:
-        descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
-        length = found.length + 1
-        mean = 1.0 / length.astype(jnp.float32)  # the weight of the newest step in a running mean
-        weight = jnp.ones_like(found.returns) if final else mean
-        return Episodes(
-            returns=found.returns + step.reward,
-            length=length,
-            descriptor=found.descriptor + weight[:, None] * (descriptor - found.descriptor),
-            annotations={name: x + mean * (step.annotations[name] - x) for name, x in found.annotations.items()},
-        )
+        later, step = jax.vmap(partial(greedy_step, policy, env, state, hyper))(now, key_act, key_step)
+        if skill_agent:
+            key_now = jax.random.fold_in(key_reward, t)
+            reward = skill_agent.skill_reward(state, hyper, now.memory, now.obs, step.obs, key_now)
+            step = step._replace(annotations=step.annotations | {DIVERSITY: reward})
+        return later, step
 
     def body(carry: tuple[Array, Situation, Array, Episodes]) -> tuple[Array, Situation, Array, Episodes]:
         t, now, alive, found = carry
         now, step = step_all(now, t)
-        return t + 1, now, alive & ~step.terminated, where(alive, add(found, step), found)
+        descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
+        return t + 1, now, alive & ~step.terminated, where(alive, _add(found, step, descriptor, reduce), found)
 
     def unfinished(carry: tuple[Array, Situation, Array, Episodes]) -> Array:
         t, _, alive, _ = carry
@@ -132,10 +143,41 @@ def run_episodes(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any
     zero = jnp.zeros(episodes)
     first, obs = jax.tree.map(lambda x: x[0], (memory, start_obs))
     extras = jax.eval_shape(lambda: policy.act(state, hyper, first, obs, key, "greedy").extras)
-    annotations: dict[str, Any] = dict.fromkeys(_annotations(extras), zero)
-    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros((episodes, size)), annotations)
+    annotations: dict[str, Any] = dict.fromkeys((*_annotations(extras), *([DIVERSITY] if skill_agent else [])), zero)
+    shape = (episodes, env.spec.episode_length, size) if callable(reduce) else (episodes, size)
+    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros(shape), annotations)
     carry = (jnp.zeros((), jnp.int32), start, jnp.ones(episodes, bool), found)
-    return jax.lax.while_loop(unfinished, body, carry)[3]
+    found = jax.lax.while_loop(unfinished, body, carry)[3]
+    return _reduced(found, reduce) if callable(reduce) else found
+
+
+def _reduced(found: Episodes, reduce: Callable[[Array, Array], Array]) -> Episodes:
+    """Returns episodes with one descriptor each, from those of all states [episodes, T, size]."""
+    valid = jnp.arange(found.descriptor.shape[1])[None] < jnp.asarray(found.length)[:, None]
+    return found._replace(descriptor=jax.vmap(reduce)(jnp.asarray(found.descriptor), valid.astype(jnp.float32)))
+
+
+def _add(found: Episodes, step: GreedyStep, descriptor: Any, reduce: Any) -> Episodes:
+    """Adds a step to the statistics of episodes. The descriptor is the final one, the mean, or all of them."""
+    length = found.length + 1
+    mean = 1.0 / length.astype(jnp.float32)  # type: ignore[union-attr]  # the weight of the newest step in a mean
+
+    def grown(name: str, x: Any) -> Any:
+        new = step.annotations[name]
+        return x + new if name == DIVERSITY else x + mean * (new - x)
+
+    if callable(reduce):  # all descriptors, [episodes, T, size]
+        rows = jnp.arange(len(found.length))
+        reduced = jnp.asarray(found.descriptor).at[rows, found.length].set(descriptor)
+    else:
+        weight = jnp.ones_like(found.returns) if reduce == "final" else mean
+        reduced = found.descriptor + weight[:, None] * (descriptor - found.descriptor)
+    return Episodes(
+        returns=found.returns + step.reward,
+        length=length,
+        descriptor=reduced,
+        annotations={name: grown(name, x) for name, x in found.annotations.items()},
+    )
 
 
 def roll(

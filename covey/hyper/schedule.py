@@ -1,6 +1,7 @@
 """Hyper-parameters that follow a schedule over environment steps."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.errors import CoveyError, require, unknown
+from covey.hyper.names import by_name, field_of, with_values
 from covey.types import Array
 
 Kind = Literal["constant", "linear", "exponential", "cosine"]
@@ -93,3 +95,10 @@ def hyper_at(hyper: Any, schedules: Any, step: Array) -> Any:
 def initial_hyper(schedules: Any) -> Any:
     """Returns the hyper-parameters before the first step, as Python floats."""
     return jax.tree.map(lambda plan: plan.start, schedules)
+
+
+def reconfigured(hyper: Any, schedules: Any, changed: Collection[str]) -> Any:
+    """Returns stored hyper-parameters, with those whose fields were `changed` at their configured values."""
+    stored = by_name(hyper)
+    new = {name: jnp.full_like(stored[name], x) for name, x in by_name(initial_hyper(schedules)).items()}
+    return with_values(hyper, {name: x for name, x in new.items() if field_of(name) in changed})

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from covey.backend import count_cores, use_cache, use_cpu_devices
+from covey.backend import count_cores, on_device, use_cache, use_cpu_devices
 from covey.callbacks import Hooks
 from covey.errors import CoveyError, require
 from covey.islands.board import Board, Island, MemberReport
@@ -168,7 +168,7 @@ class Worker:
         config = read_run_config(self.folder)
         use_cache()
         use_cpu_devices(max(1, config.members // config.islands), config.devices, self.cores)
-        with self.folder.lock():
+        with self.folder.lock(), on_device(config.device):
             program = build(config, Island(self.number, config.members, _donors(config), self.client))
             run = Run(self.folder, config, program.policy)
             self.session = Session(program, run, Reporter(file=_BoardLog(self.client)), Hooks())

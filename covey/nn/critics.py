@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import optax
 
 from covey.errors import require, require_at_least
+from covey.nn.diagnostics import value_details, value_metrics
 from covey.nn.histogram import Histogram
 from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.parts import Networks
-from covey.nn.returns import Transition, mean_valid
+from covey.nn.returns import DELTA, TDLoss, Transition, mean_valid, require_td_loss, td_loss
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
 LOW, HIGH = -10.0, 10.0
@@ -46,6 +47,10 @@ class Critics:
     """Smallest value of the histogram."""
     high: float = HIGH
     """Largest value of the histogram. SAC's values include its entropy bonus."""
+    td_loss: TDLoss = "squared"
+    """Loss of the TD error: `squared`, `huber` or `absolute`."""
+    huber_delta: float = DELTA
+    """Absolute TD error from which Huber's loss is linear."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "number")
@@ -65,6 +70,12 @@ class Critics:
         plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
         require(
             not plain, "`low` and `high` are limits of a histogram: give it bins, for example 101, with `bins`.", self
+        )
+        require_td_loss(self)
+        require(
+            self.bins == 0 or self.td_loss == "squared",
+            f"`td_loss` {self.td_loss} and `bins` exclude each other: the loss of a histogram is the cross-entropy.",
+            self,
         )
 
 
@@ -92,11 +103,13 @@ class Ensemble:
         critics: Options of the ensemble.
         networks: Networks of the agent.
         optimiser: Optimiser of the critics and the shared encoder.
+        diagnostics: Report metrics of each critic, with histograms.
     """
 
     critics: Critics
     networks: Networks
     optimiser: Optimiser
+    diagnostics: bool = False
 
     @property
     def has_targets(self) -> bool:
@@ -136,6 +149,14 @@ class Ensemble:
     def values(self, params: CriticParams, statistics: Params, obs: Array, action: Array, key: Key) -> Array:
         """Returns Q_j(s, a) of every critic, [number, ...]. The key is for dropout."""
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
+
+    def q_values(self, state: CriticState, obs: Array, action: Array, target: bool) -> Array:
+        """Returns Q_j(s, a) of every online or target critic, [number, ...], without dropout."""
+        require(not target or self.has_targets, "Critics with batch normalisation have no target networks.")
+        params = state.target if target else state.online
+        assert isinstance(params, CriticParams)
+        features = self.features(params, obs)
+        return self._mean(apply_ensemble(self.module, params.ensemble, state.statistics, None, features, action))
 
     def actor_objective(
         self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False
@@ -214,7 +235,10 @@ class Ensemble:
 
         (value, (outputs, y, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.online)
         online, optimiser = self.optimiser.step(state.online, gradient, state.optimiser, learning_rate)
-        metrics = {"critic_loss": value, "q_mean": mean_valid(self._mean(outputs[0]), data.valid)}
+        values = self._mean(outputs)
+        metrics = {"critic_loss": value} | value_metrics(values[0], y, data.valid)
+        if self.diagnostics:
+            metrics |= value_details(values[..., None], y[:, None], data.valid)
         if self.critics.bins:
             outside = (y < self.critics.low) | (y > self.critics.high)
             metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)
@@ -249,8 +273,10 @@ class Ensemble:
         return self.histogram.value(outputs) if self.critics.bins else outputs
 
     def _error(self, outputs: Array, target: Array) -> Array:
-        """Returns the loss of each critic and transition: squared error, or cross-entropy to the target's histogram."""
-        return self.histogram.cross_entropy(outputs, target) if self.critics.bins else (outputs - target[None]) ** 2
+        """Returns the loss of each critic and transition: of the TD error, or a cross-entropy between histograms."""
+        if self.critics.bins:
+            return self.histogram.cross_entropy(outputs, target)
+        return td_loss(self.critics.td_loss, outputs - target[None], self.critics.huber_delta)
 
 
 def _rows(valid: Array) -> Array:

@@ -120,9 +120,9 @@ class Networks:
     """Name of a registered actor head."""
     critic_head: str = "linear"
     """Name of a registered critic head."""
-    weights: Literal["lecun", "uniform"] = "lecun"
+    weights: Literal["lecun", "uniform", "orthogonal"] = "lecun"
     """Initial weights: `lecun` is normal with deviation 1/sqrt(inputs), as in flax; `uniform` is uniform within
-    +-1/sqrt(inputs), as in PyTorch."""
+    +-1/sqrt(inputs), as in PyTorch; `orthogonal` is a random orthogonal matrix, as in DrQ."""
 
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:

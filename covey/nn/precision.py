@@ -11,8 +11,10 @@ from covey.types import Array
 WEIGHTS = {
     "lecun": nn.initializers.lecun_normal(),
     "uniform": nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"),
+    "orthogonal": nn.initializers.orthogonal(),
 }
-"""Initialisers of a layer's weights: `lecun` is flax's default, `uniform` is PyTorch's, within +-1/sqrt(inputs)."""
+"""Initialisers of a layer's weights: `lecun` is flax's default, `uniform` is PyTorch's, within +-1/sqrt(inputs), and
+`orthogonal` is that of DrQ and DrQ-v2, with gain 1 in every layer."""
 
 
 def dense(size: int, weights: str = "lecun") -> nn.Dense:

@@ -1,10 +1,16 @@
-"""Targets from windows of steps: n-step returns, and the compare-through target of TAAC."""
+"""Targets from windows of steps: n-step returns, and the compare-through target of TAAC. Losses of the TD error."""
 
-from typing import NamedTuple
+import math
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
+from covey.errors import require
 from covey.types import Array, Scalar, Step
+
+TDLoss = Literal["squared", "huber", "absolute"]
+DELTA = 1.0
+"""Default of `huber_delta`."""
 
 
 class Transition(NamedTuple):
@@ -83,3 +89,28 @@ def compare_through(reward: Array, discount: Array, keep: Array, instead: Array)
         acc = keep[:, t] * y + instead[:, t]
         targets.append(y)
     return jnp.stack(targets[::-1], axis=1)
+
+
+def td_loss(kind: TDLoss, error: Array, delta: float = DELTA) -> Array:
+    """Returns the loss of each TD error: e^2, |e|, or Huber's: e^2 / 2 up to `delta`, delta (|e| - delta / 2) beyond.
+
+    Args:
+        kind: `squared`, `huber` or `absolute`.
+        error: TD errors, of any shape.
+        delta: Absolute error from which Huber's loss is linear.
+    """
+    if kind == "squared":
+        return error**2
+    size = jnp.abs(error)
+    if kind == "absolute":
+        return size
+    return jnp.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
+
+
+def require_td_loss(config: Any) -> None:
+    """Raises a CoveyError unless the fields `td_loss` and `huber_delta` of a configuration fit together."""
+    kinds = ("squared", "huber", "absolute")
+    kind, delta = config.td_loss, config.huber_delta
+    require(kind in kinds, f"`td_loss` must be one of {', '.join(kinds)}, not {kind!r}.", config)
+    require(0 < delta < math.inf, f"`huber_delta` must be positive and finite, not {delta:g}.", config)
+    require(kind == "huber" or delta == DELTA, f"`huber_delta` is for `td_loss` huber, not {kind}.", config)

@@ -11,6 +11,7 @@ import numpy as np
 
 from covey.envs.base import Env, HostEnv
 from covey.envs.described import Described
+from covey.envs.wrappers import innermost
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation.record import GIF_FRAMES, frame_interval
 from covey.evaluation.rollout import Episode
@@ -80,7 +81,7 @@ def write_mp4(path: Path, env: Env, episode: Episode) -> Picture:
 
 def write_html(path: Path, env: Env, episode: Episode) -> Path:
     """Writes a page that replays an episode in a browser; it loads its viewer from the web. Returns its path."""
-    inner = env.env if isinstance(env, Described) else env
+    inner = innermost(env.env if isinstance(env, Described) else env)
     if not isinstance(inner, Replayable):
         raise CoveyError(
             f"Only Brax has a page that replays an episode. Give an `out` such as {path.with_suffix('.mp4')}."

@@ -1,16 +1,19 @@
 """The configuration of a run: one typed dataclass, which is the command line and the file `config.json` alike."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from covey import agents
+from covey.envs.options import EnvOptions, check_kwargs
 from covey.errors import require, unknown
-from covey.hyper.names import by_name
+from covey.hyper.names import by_name, field_of
 from covey.hyper.range import Space
+from covey.hyper.schedule import reconfigured
 from covey.hyper.space import parse_range, range_text
 from covey.population.pbt import PBT
 from covey.run.config_text import (
@@ -27,11 +30,14 @@ from covey.run.limits import LARGEST, check_numbers
 from covey.storage.config import CHANGES, DIGEST, read_config
 from covey.storage.folder import RunFolder, is_folder_name
 from covey.storage.replay_file import open_replay
+from covey.storage.transfer import Source
 
 AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
 MOST_REPLAY = 1_000_000
 ISLANDS = 4
+KWARGS = ("env_kwargs", "eval_env_kwargs")
+"""Options that are dictionaries with any names."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,23 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Hyper-parameters: a number, or a schedule over environment steps, KIND:START:END[:STEPS] with KIND one of
     linear, exponential, cosine; for example linear:0.3:0.05."""
     env: str = "pendulum"
-    """The environment; `covey envs` lists them."""
+    """The environment; `covey envs` lists them. --env-kwargs.NAME VALUE sets an argument of it."""
     name: str = ""
     """A name for the run: its folder is runs/NAME, and curves show it in their legend."""
+    env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the environment, as JSON values."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers of the environment, from the innermost: MODULE:NAME of a class or function from environment to
+    environment."""
+    episode_length: int = 0
+    """Time limit of episodes in steps; 0 means the environment's own."""
+    reward_parts: tuple[str, ...] = ()
+    """Host environments: the keys of `info` that hold the parts of the reward, which is then their sum."""
+    eval_env: str = ""
+    """The environment of evaluations; by default that of training. --eval-env-kwargs.NAME VALUE sets an argument of
+    it."""
+    eval_env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Keyword arguments of the evaluation environment; without `eval_env`, besides those of the environment."""
     steps: Count = 20_000
     """Environment steps of each member."""
     seed: int = 0
@@ -73,6 +93,12 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Steps that the replay of each member holds; 0 means all steps of the run and of --replay, at most a million."""
     replay: str = ""
     """A file saved by `covey replay`: the run starts with its data, and --warmup may be 0."""
+    init_from: str = ""
+    """Start from the best policy of another run: RUN for the whole agent, or RUN:actor, RUN:critic or RUN:encoder.
+    Arrays that do not fit are listed, and start as in any run."""
+    warmup_actions: Literal["auto", "random", "policy"] = "auto"
+    """Actions of the warm-up: random (uniform), or those of the policy with its exploration. auto is policy if
+    --init-from loads an actor, and random otherwise."""
     evaluations: int = 20
     """Evaluations in the run, evenly spaced, besides the one before training."""
     episodes: int = 20
@@ -89,9 +115,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Host environments: worker processes that step them; 0 steps them in the training process."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer if they would take more than 3 % of the time."""
+    device: str = ""
+    """Where to compute: cpu, gpu, tpu, cuda or rocm, or one device of it, such as cuda:0; empty for jax's default."""
     devices: int = 0
-    """Devices per process that share its members: accelerators, or cores of a CPU; 0 uses as many as divide the
-    members evenly."""
+    """Devices per process that share its members: those of --device, which for a CPU are its cores; 0 uses as many as
+    divide the members evenly."""
     engine: Literal["local", "ray"] = "local"
     """local: this process, or those of a job that you start. ray, for `covey evolve`: Ray starts islands of members."""
     pbt: tyro.conf.Suppress[PBT | None] = None
@@ -106,6 +134,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         check_numbers(self)
         self._check_signs()
         self._check_choices()
+        check_kwargs(self.env_kwargs, "env_kwargs")
+        check_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
         require(
             not self.name or is_folder_name(self.name),
             f"`name` {self.name!r} can't be the name of a folder. Use letters, digits, spaces, and . _ + = -, at most "
@@ -133,7 +163,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             if name == "warmup" and value == 0 and self.replay:
                 continue
             require(value > 0, f"`{name}` must be positive, not {value}.")
-        for name in ("capacity", "workers", "checkpoint_minutes", "devices", "islands"):
+        for name in ("capacity", "episode_length", "workers", "checkpoint_minutes", "devices", "islands"):
             value = getattr(self, name)
             require(value >= 0, f"`{name}` must not be negative, not {value:g}.")
 
@@ -142,10 +172,16 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             "population_axis": ("auto", "map", "vmap"),
             "precision": ("float32", "bfloat16"),
             "engine": ("local", "ray"),
+            "warmup_actions": ("auto", "random", "policy"),
         }
         for name, known in choices.items():
             value = getattr(self, name)
             require(value in known, f"`{name}` must be one of {', '.join(known)}, not {value!r}.")
+        require(
+            ":" not in self.device or self.devices <= 1,
+            f"`device` {self.device} is one device, not {self.devices}. Give the platform alone, such as "
+            f"{self.device.partition(':')[0]}, or leave `devices` out.",
+        )
         require(self.engine == "ray" or self.islands <= 1, f"`islands` {self.islands} needs `engine` ray.")
         require(self.engine != "ray" or self.pbt is not None, "`engine` ray is for `covey evolve`.")
 
@@ -154,6 +190,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         replay = str(Path(self.replay).absolute()) if self.replay else ""
         loaded = open_replay(Path(replay)).steps if replay and not self.capacity else 0
         capacity = self.capacity or min(self.steps + loaded, MOST_REPLAY)
+        source = Source.parse(self.init_from) if self.init_from else None
+        acts = "policy" if source and source.has_policy else "random"
+        actions = acts if self.warmup_actions == "auto" else self.warmup_actions
         # Written out, so that a longer run has generations as often, and schedules as long.
         pbt = self.pbt and dataclasses.replace(
             self.pbt, interval=self.pbt.interval or -(-self.steps // max(1, self.evaluations))
@@ -162,10 +201,23 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self,
             capacity=capacity,
             replay=replay,
+            init_from=str(source) if source else "",
+            warmup_actions=actions,
             hyper=with_lengths(self.hyper, self.steps),
             pbt=pbt,
             islands=self.islands or (ISLANDS if self.engine == "ray" else 1),
         )
+
+    @property
+    def env_options(self) -> EnvOptions:
+        """The options of the environment besides its name."""
+        return EnvOptions(self.env_kwargs, self.wrappers, self.episode_length, self.reward_parts)
+
+    @property
+    def eval_env_options(self) -> EnvOptions:
+        """The options of the evaluation environment besides its name."""
+        kwargs = self.eval_env_kwargs if self.eval_env else {**self.env_kwargs, **self.eval_env_kwargs}
+        return EnvOptions(kwargs, self.wrappers, self.episode_length, self.reward_parts)
 
     @property
     def fitness(self) -> str:
@@ -180,28 +232,41 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         schedules = by_name(self.schedules())
         texts = flat_texts(self.space)
         found = {}
-        for name, allowed in agents.entry(self.algorithm).space.items():
-            option = f"`space.{name}`"
-            is_constant = schedules[name].kind == "constant"
-            space = parse_range(option, texts[name], allowed)
+        for own, allowed in agents.entry(self.algorithm).space.items():
+            option = f"`space.{own}`"
+            space = parse_range(option, texts[own], allowed)
+            asked = space is not None and texts[own] != range_text(allowed)
+            names = [name for name in schedules if field_of(name) == own]
             require(
-                is_constant or space is None or texts[name] == range_text(allowed),
-                f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{name}` a number.",
+                bool(names) or not asked, f"{option} can't be searched: `hyper.{own}` is not given. Give it a number."
             )
-            if space is not None and is_constant:
-                found[name] = space
+            for name in names:
+                is_constant = schedules[name].kind == "constant"
+                require(
+                    is_constant or not asked,
+                    f"{option} can't be searched: it follows the schedule {schedules[name]}. Give `hyper.{own}` a "
+                    "number.",
+                )
+                if space is not None and is_constant:
+                    found[name] = space
         return found
+
+    def reconfigured(self, hyper: Any, changed: Collection[str]) -> Any:
+        """Returns the members' hyper-parameters, with those among the options `changed` at their configured values."""
+        fields = {name.removeprefix("hyper.") for name in changed if name.startswith("hyper.")}
+        return reconfigured(hyper, self.schedules(), fields)
 
     def schedules(self) -> Any:
         """Returns the schedules of the hyper-parameters, with the fields of the agent's Hyper."""
         entry = agents.entry(self.algorithm)
         schedules = schedules_of(entry.hyper(), self.hyper, self.steps)
         for name, schedule in by_name(schedules).items():
-            allowed = entry.space[name]
+            field = field_of(name)
+            allowed = entry.space[field]
             for value in (schedule.start, schedule.end):
                 require(
                     allowed.least <= value <= allowed.most,
-                    f"`hyper.{name}` must lie between {allowed.least:g} and {allowed.most:g}, not {value:g}. "
+                    f"`hyper.{field}` must lie between {allowed.least:g} and {allowed.most:g}, not {value:g}. "
                     f"(Searched from {allowed.low:g} to {allowed.high:g}.)",
                 )
         return schedules
@@ -270,7 +335,10 @@ def _fitting(name: str, value: Any) -> Any:
     """Returns a value as the type of a field of RunConfig; 1e6 and NumPy's numbers are whole numbers too."""
     if name in ("pbt", "space"):
         return value
+    if name in KWARGS:
+        return check_kwargs(value, name)
     kind = type(getattr(RunConfig, name))
+    value = _texts(value) if kind is tuple else value
     value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and isinstance(value, bool) == (kind is bool)
@@ -278,6 +346,12 @@ def _fitting(name: str, value: Any) -> Any:
         fits = False
     require(fits, f"`{name}` must be {kind.__name__}, not {value!r}.")
     return kind(value)
+
+
+def _texts(values: Any) -> Any:
+    """Returns a list of texts as a tuple; anything else as it is."""
+    fits = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+    return tuple(values) if fits else values
 
 
 def load_config(path: Path) -> RunConfig[Any, Any]:
@@ -300,10 +374,13 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
     fields = {each.name: each for each in dataclasses.fields(RunConfig)}
     population = _population_options(data["algorithm"], {n: data.pop(n, None) for n in ("pbt", "space")})
+    data |= {n: _texts(data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
     for name, value in data.items():
         if name not in fields:
             raise unknown("option", name, fields)
         default = fields[name].default
+        if name in KWARGS:
+            require(isinstance(value, dict), f"{path}: {name} must be an object, not {value!r}.")
         fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
         require(
             default is dataclasses.MISSING or fits, f"{path}: {name} must be {type(default).__name__}, not {value!r}."

@@ -38,11 +38,16 @@ Count = Annotated[
 """A whole number that the command line also takes as 1e6."""
 
 
+NONE = "none"
+"""The text of a hyper-parameter that is not given."""
+
+
 @functools.cache
 def hyper_text(hyper: Any) -> Any:
-    """Returns the dataclass of texts for a Hyper type: every field is a number or a schedule, as text."""
+    """Returns the dataclass of texts for a Hyper type: every field is a number or a schedule, as text, or several."""
     defaults = {name: _as_text(value) for name, value in hyper()._asdict().items()}
-    fields = [(name, type(value), field(default=value)) for name, value in defaults.items()]
+    kinds = {name: tuple[str, ...] if isinstance(value, tuple) else type(value) for name, value in defaults.items()}
+    fields = [(name, kinds[name], field(default=value)) for name, value in defaults.items()]
     # The docstring has a line for each hyper-parameter, which the command line shows as its help.
     return dataclasses.make_dataclass(
         f"{hyper.__name__}Text", fields, frozen=True, namespace={"__doc__": hyper.__doc__}
@@ -50,9 +55,11 @@ def hyper_text(hyper: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Returns a hyper-parameter as text, or a nested Hyper as the dataclass of its texts."""
+    """Returns a hyper-parameter as text, several as a tuple, or a nested Hyper as the dataclass of its texts."""
+    if value is None:
+        return NONE
     if not hasattr(value, "_asdict"):
-        return repr(value)
+        return tuple(map(repr, value)) if isinstance(value, tuple) else repr(value)
     return hyper_text(type(value))(**{name: _as_text(each) for name, each in value._asdict().items()})
 
 
@@ -72,6 +79,20 @@ def _space_text(hyper: Any, texts: dict[str, str], path: str) -> Any:
     return dataclasses.make_dataclass(f"{type(hyper).__name__}Space", fields, frozen=True)()
 
 
+def _parse(where: str, text: Any, steps: int) -> Any:
+    """Parses the text of a hyper-parameter: a Schedule, None, or a tuple of Schedules."""
+    if isinstance(text, tuple):
+        return tuple(parse_schedule(f"`{where}`", each, steps) for each in text)
+    return None if text.lower() == NONE else parse_schedule(f"`{where}`", text, steps)
+
+
+def _written_out(parsed: Any) -> Any:
+    """Returns the text that `_parse` reads."""
+    if isinstance(parsed, tuple):
+        return tuple(map(str, parsed))
+    return NONE if parsed is None else str(parsed)
+
+
 def schedules_of(default: Any, texts: Any, steps: int, path: str = "hyper") -> Any:
     """Parses the texts of a Hyper into Schedules; those without a length last `steps`."""
     parts = []
@@ -79,7 +100,9 @@ def schedules_of(default: Any, texts: Any, steps: int, path: str = "hyper") -> A
         text = getattr(texts, name)
         nested = hasattr(value, "_asdict")
         where = f"{path}.{name}"
-        parts.append(schedules_of(value, text, steps, where) if nested else parse_schedule(f"`{where}`", text, steps))
+        found = schedules_of(value, text, steps, where) if nested else _parse(where, text, steps)
+        require(found is not None or value is None, f"`{where}` must be a number or a schedule, not {text!r}.")
+        parts.append(found)
     return type(default)(*parts)
 
 
@@ -90,9 +113,7 @@ def with_lengths(texts: Any, steps: int, path: str = "hyper") -> Any:
         value = getattr(texts, each.name)
         where = f"{path}.{each.name}"
         nested = dataclasses.is_dataclass(value)
-        changes[each.name] = (
-            with_lengths(value, steps, where) if nested else str(parse_schedule(f"`{where}`", value, steps))
-        )
+        changes[each.name] = with_lengths(value, steps, where) if nested else _written_out(_parse(where, value, steps))
     return dataclasses.replace(texts, **changes)
 
 
@@ -109,8 +130,14 @@ def flat_texts(texts: Any, path: str = "") -> dict[str, str]:
 def as_texts(values: Any) -> dict[str, Any]:
     """Returns hyper-parameters from Python, a dictionary or a Hyper, as nested dictionaries of texts."""
     values = values._asdict() if hasattr(values, "_asdict") else values
-    nested = (dict, tuple)
-    return {name: as_texts(x) if isinstance(x, nested) else str(x) for name, x in values.items()}
+    return {name: _value_text(x) for name, x in values.items()}
+
+
+def _value_text(value: Any) -> Any:
+    """Returns one value of `as_texts`."""
+    if isinstance(value, dict) or hasattr(value, "_asdict"):
+        return as_texts(value)
+    return [str(each) for each in value] if isinstance(value, list | tuple) else str(value)
 
 
 def to_json(config: Any) -> Any:
@@ -147,6 +174,7 @@ def _dataclass_from_json(kind: Any, data: Any, path: str, default: Any) -> Any:
     require(isinstance(data, dict), f"`{path}` must be an object with fields, not {data!r}.")
     hints = get_type_hints(kind)
     names = {each.name for each in dataclasses.fields(kind)}
+    data = _with_optimisers(data, names)
     for name in data:
         if name not in names:
             raise unknown(f"field of {path}", name, names)
@@ -158,6 +186,16 @@ def _dataclass_from_json(kind: Any, data: Any, path: str, default: Any) -> Any:
         if error.owner is not kind:
             raise
         raise CoveyError(with_path(str(error), path, names)) from error
+
+
+def _with_optimisers(data: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Reads the field `optimiser` of older files, which was that of the actor and the critics."""
+    old = data.get("optimiser")
+    if "optimiser" in names or "optimisers" not in names or not isinstance(old, dict):
+        return data
+    old = {"kind": "adamw" if old.get("weight_decay") else "adam"} | old
+    rest = {name: value for name, value in data.items() if name != "optimiser"}
+    return {"optimisers": {"actor": old, "critic": old}} | rest
 
 
 def with_path(message: str, path: str, names: set[str]) -> str:

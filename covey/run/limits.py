@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from covey.devices import devices as local_devices
 from covey.envs.base import HostEnv
 from covey.errors import CoveyError, require
 from covey.hyper.schedule import initial_hyper
@@ -26,6 +27,7 @@ MOST = {
     "members": 100_000,
     "envs": 1_000_000,
     "warmup": LARGEST,
+    "episode_length": LARGEST,
     "updates_per_step": 10_000,
     "capacity": 10**15,
     "evaluations": 100_000,
@@ -129,7 +131,7 @@ def _gib(size: float) -> str:
 
 def training_needs(config: Any, trainer: Trainer, members: int, devices: int, axis: Axis) -> list[Need]:
     """Estimates the memory for training this process's members: in all on a CPU, per device on accelerators."""
-    if jax.local_devices()[0].platform != "cpu":
+    if local_devices()[0].platform != "cpu":
         members, devices = members // devices, 1
     at_once = members if axis == "vmap" else devices
     replay, plan, agent = trainer.replay, trainer.agent.plan, _agent_state(trainer)
@@ -200,7 +202,7 @@ def _agent_state(trainer: Trainer) -> list[Any]:
 
 def free_memory() -> float:
     """Returns the free memory in bytes: of the first device, or on a CPU of the machine, container and process."""
-    stats = jax.local_devices()[0].memory_stats()
+    stats = local_devices()[0].memory_stats()
     on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
     return on_device or min(_machine(), _container(), _process())
 

@@ -11,12 +11,23 @@ from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
 from covey.envs.described import Described
 from covey.errors import require
-from covey.evaluation import Episodes, HostEvaluator, TrainedPolicy, evaluate_members, measure, stream_key
+from covey.evaluation import (
+    Episodes,
+    FixedSkill,
+    HostEvaluator,
+    TrainedPolicy,
+    chosen_skill,
+    evaluate_members,
+    measure,
+    q_values,
+    stream_key,
+)
+from covey.hyper.names import by_name
 from covey.hyper.schedule import initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best
 from covey.storage.folder import RunFolder
-from covey.storage.layout import not_finite, unpack_best
+from covey.storage.layout import BEST_HYPER, not_finite, unpack_best, with_hypers
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -37,6 +48,9 @@ class PolicyProgram:
     config: RunConfig[Any, Any]
     agent: Any
     env: Any
+    """The environment of evaluations, films and plans."""
+    train_env: Any
+    """The environment of training; by default the same."""
     spec: EnvSpec
     """Of the environment itself, without what `Described` appends to its observations."""
     skill_agent: "SkillAgent[Any, Any, Any] | None" = None
@@ -51,7 +65,8 @@ class PolicyProgram:
 
     @property
     def on_host(self) -> bool:
-        return self.host_evaluator is not None
+        """Whether training steps its environments on the host."""
+        return isinstance(self.train_env, envs.HostEnv)
 
     def stream(self, number: int, seed: int = 0) -> Key:
         """Returns a random stream that training does not use, the same in every run: all seeds get the same starts."""
@@ -65,7 +80,8 @@ class PolicyProgram:
         with silence_xla():
             if self.host_evaluator:
                 return self.host_evaluator(agents, hypers, key, episodes)
-            return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, axis, devices))
+            mapping = (axis, devices, self.skill_agent)
+            return jax.device_get(evaluate_members(self.agent, self.env, agents, hypers, key, episodes, *mapping))
 
     def measure(self, agents: Any, hypers: Any, axis: Axis = "map", devices: int = 1) -> dict[str, np.ndarray]:
         """Measures the skills of every member, [P] each; empty for an agent without skills."""
@@ -84,9 +100,13 @@ class PolicyProgram:
         key = self.stream(SKILLS)
         return measure(self.skill_agent, self.env, agents, hypers, key, SKILL_EPISODES, axis, devices)
 
+    def initial_hyper(self) -> Any:
+        """Returns the hyper-parameters before the first step."""
+        return initial_hyper(self.config.schedules())
+
     def shapes(self) -> tuple[Any, Any]:
         """Returns the shapes of one agent's state and its hyper-parameters. Computes nothing."""
-        hyper = initial_hyper(self.config.schedules())
+        hyper = self.initial_hyper()
 
         def init() -> tuple[Any, Any]:
             values = jax.tree.map(jnp.float32, hyper)
@@ -94,10 +114,28 @@ class PolicyProgram:
 
         return jax.eval_shape(init)
 
-    def function(self, state: Any, hyper: Any, seed: int = 0) -> TrainedPolicy:
+    def function(
+        self, state: Any, hyper: Any, seed: int = 0, explore: bool = False, skill: Any = None
+    ) -> TrainedPolicy:
         """Returns a policy as a function from observation to action."""
         with silence_xla():
-            return TrainedPolicy(self.agent, self.spec, state, hyper, seed)
+            return TrainedPolicy(self._with_skill(skill), self.spec, state, hyper, seed, explore)
+
+    def q_values(self, state: Any, hyper: Any, obs: Any, action: Any, skill: Any, target: bool) -> np.ndarray:
+        """Returns the values of actions by every critic, [critics, ...]."""
+        require(
+            self.skill_agent is None or skill is not None,
+            f"With {self.config.algorithm} the value of an action depends on the skill: give `skill`.",
+        )
+        with silence_xla():
+            return q_values(self.agent, self._with_skill(skill), self.spec, state, hyper, obs, action, target)
+
+    def _with_skill(self, skill: Any) -> Any:
+        """Returns the agent or, if a skill is given, a policy that begins every episode with it."""
+        if skill is None:
+            return self.agent
+        chosen = chosen_skill(self.skill_agent, skill)
+        return FixedSkill(self.agent, self.skill_agent, chosen)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Closes evaluation environments."""
@@ -108,22 +146,45 @@ class PolicyProgram:
 def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     """Builds the agent and the environment of a resolved configuration."""
     entry = agents.entry(config.algorithm)
-    env: Any = envs.make_from_config(config.env)
-    spec = env.spec
-    on_host = isinstance(env, envs.HostEnv)
-    require(
-        not (on_host and entry.is_skill_agent),
-        f"{config.algorithm} learns skills in compiled environments only, and {config.env} runs on the host. Choose a "
-        "compiled one (`covey envs` lists them), or another agent, such as sac.",
-    )
-    if on_host:
+    train_env: Any = envs.make_from_config(config.env, config.env_options)
+    env = _evaluation_env(config, train_env)
+    spec = train_env.spec
+    for name, each in ((config.env, train_env), (config.eval_env, env)):
+        require(
+            not (isinstance(each, envs.HostEnv) and entry.is_skill_agent),
+            f"{config.algorithm} learns skills in compiled environments only, and {name} runs on the host. Choose a "
+            "compiled one (`covey envs` lists them), or another agent, such as sac.",
+        )
+    if isinstance(train_env, envs.HostEnv):
         request_acting_device()
     if entry.is_skill_agent:
-        env = Described(env)  # type: ignore[arg-type]
-    made = entry.make(config.agent, env.spec)
+        train_env, env = (Described(each) for each in (train_env, env))  # type: ignore[arg-type]
+    made = entry.make(config.agent, train_env.spec)
     agent = in_precision(made, config.precision)
-    evaluator = HostEvaluator(agent, env, config.workers) if on_host else None
-    return PolicyProgram(config, agent, env, spec, made if entry.is_skill_agent else None, evaluator)
+    evaluator = HostEvaluator(agent, env, config.workers) if isinstance(env, envs.HostEnv) else None
+    return PolicyProgram(config, agent, env, train_env, spec, made if entry.is_skill_agent else None, evaluator)
+
+
+def _evaluation_env(config: RunConfig[Any, Any], train_env: Any) -> Any:
+    """Makes the environment of evaluations; an error if its spaces are not those of training."""
+    if not (config.eval_env or config.eval_env_kwargs):
+        return train_env
+    name = config.eval_env or config.env
+    env: Any = envs.make_from_config(name, config.eval_env_options)
+    for size in ("obs_size", "action_size", "action_low", "action_high", "rewards"):
+        here, there = getattr(env.spec, size), getattr(train_env.spec, size)
+        require(
+            here == there,
+            f"`eval_env` must have the spaces of `env`, and its {size} is {here} ({name}) instead of {there} "
+            f"({config.env}).",
+        )
+    here, there = (each.spec.descriptor.size if each.spec.descriptor else 0 for each in (env, train_env))
+    require(
+        here == there or not agents.entry(config.algorithm).is_skill_agent,
+        f"`eval_env` must have the descriptor of `env`, and its size is {here} ({name}) instead of {there} "
+        f"({config.env}).",
+    )
+    return env
 
 
 class BestPolicy(NamedTuple):
@@ -139,5 +200,6 @@ def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     arrays = read_best(folder)
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
+    arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))
     with silence_xla():
         return BestPolicy(program, *unpack_best(*program.shapes(), arrays))

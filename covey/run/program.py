@@ -1,29 +1,32 @@
 """The training program of a configuration: policy, loop, and the blocks at which a run logs, evaluates and tunes."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 
-from covey.backend import silence_xla
+from covey import backend
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
-from covey.hyper.schedule import initial_hyper
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import RunConfig
 from covey.run.limits import MOST_GENERATIONS, check_training
 from covey.run.policy import PolicyProgram, build_policy
 from covey.storage.replay_file import ReplayFile, open_replay
+from covey.storage.transfer import Source, Transfer, read_transfer
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.store import choose_axis
 from covey.training.trainer import Replay, Trainer, make_trainer
+
+if TYPE_CHECKING:
+    from covey.storage.folder import RunFolder
 
 LOGS_PER_EVALUATION = 5
 
@@ -81,11 +84,13 @@ class Program:
     def warmup_rows(self) -> int:
         return self.warmup * self.loop.trainer.block_rows
 
-    def init(self, say: Callable[[str], None]) -> Population:
-        """Creates the members: member i from the seed + i, with the data of `replay` if it is given."""
-        with silence_xla():
+    def init(self, folder: "RunFolder", say: Callable[[str], None]) -> Population:
+        """Creates the members: member i from the seed + i, with what `init_from` and `replay` give them."""
+        with backend.silence_xla():
             hypers = draw_hypers(self.space, self.config.seed, self.members)
             population = self.loop.init(hypers, self.config.seed + self.members.start)
+        if self.config.init_from:
+            population = self._start_from(population, folder, say)
         if not self.config.replay:
             return population
         file = open_replay(Path(self.config.replay))
@@ -98,8 +103,25 @@ class Program:
         )
         if file.environment != self.config.env:
             say(f"Note: these data are from {file.environment}, and this run trains on {self.config.env}.")
-        with silence_xla():
+        with backend.silence_xla():
             return self.loop.load(population, jnp.asarray(data))
+
+    def transfer(self) -> Transfer:
+        """Reads what the run takes from the one that `init_from` names; an error if nothing fits."""
+        return read_transfer(Source.parse(self.config.init_from), self.policy.shapes()[0])
+
+    def _start_from(self, population: Population, folder: "RunFolder", say: Callable[[str], None]) -> Population:
+        transfer = self.transfer()
+        for line in transfer.lines(self.config.algorithm, dataclasses.asdict(self.config.agent)):
+            say(line)
+        if self.config.warmup_actions == "policy" and not transfer.has_actor:
+            say(
+                "Note: the actor was not loaded completely, and the warm-up acts with it. With --warmup-actions random "
+                "its actions are uniform."
+            )
+        if self.group.index == 0:
+            transfer.record(folder)
+        return self.loop.start_from(population, transfer.into(population.members.agent))
 
     def loaded_rows(self, file: ReplayFile) -> int:
         """Returns the number of rows that the run takes from a replay file; an error if it does not fit."""
@@ -118,12 +140,7 @@ class Program:
         trainer = self.loop.trainer
         members = tree["members"]
         replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
-
-        def current(path: Any, stored: jax.Array, configured: float) -> jax.Array:
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            return jnp.full_like(stored, configured) if f"hyper.{name}" in changed else stored
-
-        hyper = jax.tree.map_with_path(current, members.hyper, initial_hyper(trainer.schedules))
+        hyper = self.config.reconfigured(members.hyper, changed)
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 
     def hypers(self, population: Population) -> Any:
@@ -172,18 +189,19 @@ def build(config: RunConfig[Any, Any], group: ProcessGroup = SINGLE_PROCESS) -> 
 def _trainer(config: RunConfig[Any, Any], policy: PolicyProgram) -> Trainer:
     return make_trainer(
         policy.agent,
-        policy.env,
+        policy.train_env,
         config.schedules(),
         envs=config.envs,
         updates_per_step=config.updates_per_step,
         capacity=config.capacity,
         shared=config.pbt is not None and config.pbt.replay == "share",
+        warmup_mode="sample" if config.warmup_actions == "policy" else "random",
     )
 
 
-def replay_of(config: RunConfig[Any, Any]) -> Replay:
+def replay_of(config: RunConfig[Any, Any], policy: PolicyProgram | None = None) -> Replay:
     """Returns the replay's layout in a run. Allocates nothing."""
-    return _trainer(config, build_policy(config)).replay
+    return _trainer(config, policy or build_policy(config)).replay
 
 
 def _scheduled(
@@ -277,7 +295,7 @@ def _listed(numbers: list[int]) -> str:
 
 def _devices(config: RunConfig[Any, Any], members: int) -> int:
     """Returns the number of devices that share this process's members."""
-    available = len(jax.local_devices())
+    available = len(backend.devices())
     shared = bool(config.pbt) and config.pbt.replay == "share"
     if config.devices == 0:
         return 1 if shared else max(n for n in range(1, min(available, members) + 1) if members % n == 0)

@@ -107,18 +107,46 @@ class Run:
         """
         return metrics.read_metrics(self.folder.metrics)
 
-    def policy(self, seed: int = 0) -> TrainedPolicy:
-        """Returns the best policy as a function from observation to action.
+    def policy(self, seed: int = 0, *, explore: bool = False, skill: Any = None) -> TrainedPolicy:
+        """Returns the best policy as a function from observations to actions.
 
         Args:
-            seed: The seed of its random choices, such as the skill of an episode.
+            seed: The seed of its random choices, such as exploration or the skill of an episode.
+            explore: Act as in collection, with the policy's noise, instead of greedily.
+            skill: For agents that learn skills, the skill of every episode: its index among those that `plot_skills`
+                shows, or its numbers [K]. By default it is drawn. With `explore` and `skills.resample`, it may change
+                within an episode.
 
         Example:
             >>> policy = run.policy()
             >>> action = policy(observation)  # in the environment's own units; call policy.reset() at each episode
+            >>> actions = run.policy(explore=True, seed=1)(observations)  # of N environments
         """
         program, state, hyper = self.best
-        return program.function(state, hyper, seed)
+        return program.function(state, hyper, seed, explore, skill)
+
+    def q_values(self, obs: Any, action: Any, *, skill: Any = None, target: bool = False) -> np.ndarray:
+        """Returns what the critics of the best policy think of actions.
+
+        A value estimates the discounted sum of rewards, as training scales them (`hyper.reward_scale`,
+        `normalise.rewards`); SAC's includes the entropy of later actions. TAAC's is the value of a new trajectory that
+        starts with the action; for TAAC-L and TAAC-Q, at the first step of an episode.
+
+        Args:
+            obs: Observations [obs_size] or [..., obs_size], as the environment gives them.
+            action: Actions [action_size] or [..., action_size], in the environment's units. Leading axes are broadcast.
+            skill: For agents that learn skills, the skill (see `policy`).
+            target: Ask the target critics.
+
+        Returns:
+            The values of every critic, [critics, ...].
+
+        Example:
+            >>> run.q_values(observation, policy(observation))
+            array([-12.1, -12.4], dtype=float32)
+        """
+        program, state, hyper = self.best
+        return program.q_values(state, hyper, obs, action, skill, target)
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> Evaluation:
         """Evaluates the best policy greedily, on start states that neither training nor its evaluations used.
@@ -312,13 +340,23 @@ class Run:
         file = Path(path or self.path / "replay.safetensors")
         data, written, step = read_replay(self.folder)
         about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
-        replay_file.write_replay(file, replay_of(self.config), data, written, **about)
+        replay_file.write_replay(file, replay_of(self.config, self.program), data, written, **about)
         return file
 
 
 def _as_dict(hyper: Any) -> dict[str, Any]:
-    """Returns a Hyper as nested dictionaries of numbers."""
-    return {
-        name: _as_dict(value) if hasattr(value, "_asdict") else float(f"{float(value):.6g}")
-        for name, value in hyper._asdict().items()
-    }
+    """Returns a Hyper as nested dictionaries of numbers and lists of numbers, without those that are None."""
+    found = {}
+    for name, value in hyper._asdict().items():
+        if hasattr(value, "_asdict"):
+            found[name] = _as_dict(value)
+        elif isinstance(value, tuple):
+            found[name] = [_rounded(each) for each in value]
+        elif value is not None:
+            found[name] = _rounded(value)
+    return found
+
+
+def _rounded(number: Any) -> float:
+    """Returns a float32 with the digits that it has."""
+    return float(f"{float(number):.6g}")

@@ -17,7 +17,7 @@ from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import disk_errors
-from covey.storage.layout import AGENT, REPLAY, best_arrays, not_finite, pack, pack_best, unpack
+from covey.storage.layout import AGENT, HYPER, REPLAY, best_arrays, not_finite, pack, pack_best, unpack, with_hypers
 from covey.storage.metrics import RunFiles, finite
 from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
@@ -102,13 +102,13 @@ class Session:
         """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
         if found is None:
-            self.population, info = self.program.init(self.reporter.say), {}
+            self.population, info = self.program.init(self.folder, self.reporter.say), {}
         else:
             arrays, info = found
             require_fields(info, "step", "wall", "best", "files")
             self.population = self._restored(arrays, info)
             self.wall_before = info["wall"]
-            self.reporter.say(f"Resuming from step {info['step']:,}.")
+            self.reporter.say(f"Resuming from step {info['step']:,}. {self._held()}")
         self.block = self.saved_block = int(self.population.block)
         self.states.remove_after(self.step)
         writes = self.group.index == 0
@@ -329,6 +329,7 @@ class Session:
         names = ("eval/return", "eval/return_low", "eval/return_high")
         values = dict(zip(names, intervals.T, strict=True)) | {"eval/length": np.mean(found.length, axis=1)}
         values |= {f"eval/{name}": np.mean(x, axis=1) for name, x in found.annotations.items()}
+        values |= self._descriptors(found)
         values |= {f"eval/{name}": x for name, x in own.items()}
         values |= {f"skills/{name}": x for name, x in measured.items()}
         self.files.write(self.step, self.wall, values)
@@ -345,6 +346,13 @@ class Session:
             )
         self.files.flush()
         return values
+
+    def _descriptors(self, found: "Episodes") -> dict[str, np.ndarray]:
+        """Returns the mean descriptor of each member's episodes, by name."""
+        about = self.program.policy.env.spec.descriptor
+        means = np.mean(found.descriptor, axis=1)
+        names = about.reduced_names(means.shape[-1]) if about else ()
+        return {f"eval/descriptor/{name}": means[:, i] for i, name in enumerate(names)}
 
     def _keep_best(self, fitness: np.ndarray) -> None:
         """Keeps the policy of the fittest member [P] if it is the best so far; of skills, always the newest."""
@@ -396,6 +404,11 @@ class Session:
     def _rows(self) -> int:
         return int(self.population.replay.written)
 
+    def _held(self) -> str:
+        replay = self.program.loop.trainer.replay
+        held = min(self._rows(), replay.rows) * replay.streams
+        return f"The replay holds {held:,} of {replay.rows * replay.streams:,} steps."
+
     def _save(self) -> None:
         """Takes a snapshot, and writes it in the background."""
         if self.saved_block == self.block:
@@ -440,6 +453,7 @@ class Session:
             self.best = Best(**info["best"], arrays=best_arrays(arrays))
         faulty = not_finite(arrays, AGENT) if self.program.config.pbt is None else []
         require(not faulty, f"The checkpoint of step {info['step']:,} holds NaN or infinite values: {faulty[:1]}.")
+        arrays = with_hypers(arrays, HYPER, by_name(self.program.policy.initial_hyper()))
         found = unpack(_tree(self.program.loop.template()), arrays)
         return self.program.restore(found, self.folder.changed_since(info["step"]))
 

@@ -22,19 +22,30 @@ def require_checkpoint(folder: RunFolder, *stores: Store) -> None:
 
 
 def read_best(folder: RunFolder) -> dict[str, np.ndarray]:
-    """Reads the best checkpoint or, if it is damaged or being replaced, the copy in the newest training checkpoint."""
+    """Reads the arrays of the best policy (see `read_best_checkpoint`)."""
+    return read_best_checkpoint(folder)[0]
+
+
+def read_best_checkpoint(folder: RunFolder) -> tuple[dict[str, np.ndarray], int]:
+    """Reads the best checkpoint or, if it is damaged or being replaced, the copy in the newest training checkpoint.
+
+    Returns:
+        The arrays of the best policy, and its step.
+    """
     best = Store(folder.checkpoints, "best")
     states = Store(folder.checkpoints, "step")
     require_checkpoint(folder, best, states)
     try:
-        return best.read_newest(warn, set_aside=False)[0]
+        arrays, info = best.read_newest(warn, set_aside=False)
+        require_fields(info, "step")
+        return arrays, info["step"]
     except UnreadableError:
         raise
     except CoveyError:
         arrays, info = states.read_newest(warn, set_aside=False)
     require_fields(info, "best")
     require(bool(info["best"]), f"No evaluation of {folder.path} was finite, so it has no best policy.")
-    return best_arrays(arrays)
+    return best_arrays(arrays), info["best"]["step"]
 
 
 class StoredReplay(NamedTuple):

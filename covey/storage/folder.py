@@ -82,6 +82,11 @@ class RunFolder:
         """The options that were changed when the run was resumed."""
         return self.path / "changes.jsonl"
 
+    @property
+    def init_from(self) -> Path:
+        """The run that this one started from (see `covey.storage.transfer`)."""
+        return self.path / "init_from.json"
+
     def shard(self, process: int) -> Path:
         """Returns the folder of the checkpoints of one process of a job."""
         return self.checkpoints / f"process-{process}" if process else self.checkpoints

@@ -22,9 +22,12 @@ from covey.errors import require
 
 MEMBERS = "members/"
 AGENT = "members/agent/"
+HYPER = "members/hyper/"
 REPLAY = "replay/data"
 WRITTEN = "replay/written"
 BEST = "best/"
+BEST_HYPER = "best/hyper/"
+BEST_AGENT = "best/agent/"
 """Names, or the beginnings of names, of arrays in a checkpoint."""
 Arrays = dict[str, np.ndarray]
 
@@ -97,6 +100,22 @@ def best_arrays(arrays: Arrays) -> Arrays:
     return {name: x for name, x in arrays.items() if name.startswith(BEST)}
 
 
+def with_hypers(arrays: Arrays, prefix: str, values: Mapping[str, float]) -> Arrays:
+    """Returns the arrays of a checkpoint with the hyper-parameters of a program, which may have been changed since.
+
+    Args:
+        arrays: The arrays of a checkpoint.
+        prefix: The beginning of the names of its hyper-parameters, such as `best/hyper/`.
+        values: The hyper-parameters by name. Those that the checkpoint lacks take this value; others are dropped.
+    """
+    shape = next((x.shape for name, x in arrays.items() if name.startswith(prefix)), None)
+    if shape is None:
+        return arrays
+    wanted = {f"{prefix}{name.replace('.', '/')}": np.full(shape, x, np.float32) for name, x in values.items()}
+    rest = {name: x for name, x in arrays.items() if not name.startswith(prefix)}
+    return rest | {name: arrays.get(name, x) for name, x in wanted.items()}
+
+
 def is_per_member(name: str) -> bool:
     """Returns whether the first axis of an array is that of the members."""
     return name.startswith(MEMBERS) or name == REPLAY
@@ -118,7 +137,7 @@ def snapshot(tree: Any) -> Arrays:
         {'agent/weights': array([1., 1.], dtype=float32)}
     """
     leaves, _ = jax.tree.flatten_with_path(tree)
-    arrays = {_name(path): np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for path, leaf in leaves}
+    arrays = {array_name(path): np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf) for path, leaf in leaves}
     require(len(arrays) == len(leaves), "Two arrays of a checkpoint have the same name: a key holds a '/'.")
     return arrays
 
@@ -137,7 +156,7 @@ def restore(template: Any, arrays: Arrays) -> Any:
         >>> restore(jax.eval_shape(lambda: tree), snapshot(tree))  # equals `tree`
     """
     leaves, structure = jax.tree.flatten_with_path(template)
-    names = [_name(path) for path, _ in leaves]
+    names = [array_name(path) for path, _ in leaves]
     wrong = sorted(set(names) ^ set(arrays))
     require(not wrong, f"The checkpoint does not match this program: it differs in {', '.join(wrong[:3])}.")
     found = [_restore_leaf(name, leaf, arrays[name]) for name, (_, leaf) in zip(names, leaves, strict=True)]
@@ -150,20 +169,22 @@ def not_finite(arrays: Arrays, prefix: str = "") -> list[str]:
     return [n for n, x in chosen.items() if jnp.issubdtype(x.dtype, jnp.inexact) and not np.isfinite(x).all()]
 
 
-def _name(path: Any) -> str:
+def array_name(path: Any) -> str:
+    """Returns the name of an array, from the path to it in its tree."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Returns whether a leaf is a random key."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _restore_leaf(name: str, like: Any, array: np.ndarray) -> Any:
     """Returns an array on the device, as a random key where the template has one."""
-    expected = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
+    expected = jax.eval_shape(jax.random.key_data, like) if is_key(like) else like
     require(
         array.shape == expected.shape and array.dtype == expected.dtype,
         f"The checkpoint does not match this program: {name} is {array.dtype}{list(array.shape)} in it, "
         f"and should be {expected.dtype}{list(expected.shape)}.",
     )
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)
+    return jax.random.wrap_key_data(jnp.asarray(array)) if is_key(like) else jnp.asarray(array)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from covey.nn.diagnostics import bin_edges
 from covey.storage import disk
 
 
@@ -44,7 +45,7 @@ class TensorBoard:
             tags = [Summary.Value(tag=name, simple_value=value) for name, value in own.items() if name not in bins]
             for histogram in dict.fromkeys(bins.values()):
                 shares = [own[name] for name, target in bins.items() if target == histogram]
-                tags.append(Summary.Value(tag=histogram, histo=_histogram(shares)))
+                tags.append(Summary.Value(tag=histogram, histo=_histogram(histogram, shares)))
             file.add(Event(wall_time=now, step=step, summary=Summary(value=tags)))
 
     def close(self) -> None:
@@ -85,9 +86,9 @@ class _EventFile:
         disk.close(self._handle)
 
 
-def _histogram(shares: list[float]) -> Any:
-    """Returns a histogram over equal bins of [0, 1]."""
+def _histogram(name: str, shares: list[float]) -> Any:
+    """Returns the histogram of a metric."""
     from tensorboard.compat.proto.summary_pb2 import HistogramProto  # pyright: ignore[reportAttributeAccessIssue]
 
-    limits = [(i + 1) / len(shares) for i in range(len(shares))]
-    return HistogramProto(min=0.0, max=1.0, num=sum(shares), bucket_limit=limits, bucket=shares)
+    low, *limits = bin_edges(name, len(shares))
+    return HistogramProto(min=low, max=limits[-1], num=sum(shares), bucket_limit=limits, bucket=shares)

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.replay import ReplayState
-from covey.training.member import Member, Population, where
-from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices
+from covey.training.collect import Rollout, collect
+from covey.training.member import Member, Population, World, where
+from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members
 from covey.training.store import LAYOUT, PopulationStore, check_axis, over_slots
 from covey.training.trainer import Trainer, initial_shapes, initial_values
-from covey.types import Array, Key
+from covey.types import Array, Key, Mode
 
 
 @dataclass(frozen=True, init=False)
@@ -50,7 +52,7 @@ class DeviceLoop:
 
     def __init__(self, trainer: Trainer, members: int = 1, axis: Axis | None = None, devices: int = 1) -> None:
         axis = check_axis(trainer, members, axis)
-        available = len(jax.local_devices()) if devices != 1 else 1
+        available = len(local_devices()) if devices != 1 else 1
         require(1 <= devices <= available, f"`devices` must lie between 1 and {available}, not {devices}.")
         require(members % devices == 0, f"{members} members can't be divided among `devices` {devices}.")
         self.__dict__.update(trainer=trainer, members=members, axis=axis, devices=devices)  # frozen: once, here
@@ -72,10 +74,22 @@ class DeviceLoop:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
 
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents (see `Loop.start_from`)."""
+        return self.place(population._replace(members=population.members._replace(agent=agents)))
+
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """Trains for a number of blocks (see `Loop.advance`)."""
         run = partial(self._advance, warmup=warmup)
         return over_devices(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, jnp.int32(blocks))
+
+    def collect(
+        self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
+    ) -> tuple[Population, Rollout]:
+        """Steps the environments of all members without learning (see `Loop.collect`)."""
+        run = partial(self._collect, steps=steps, mode=mode)
+        keys = jax.random.split(key, self.members)
+        return over_devices(run, self.devices, (LAYOUT, SPLIT), (LAYOUT, SPLIT))(population, keys)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
@@ -122,6 +136,18 @@ class DeviceLoop:
             return self._blocks(population, blocks, warmup)
         # Members that share their replay take turns block by block, so that each draws what the others have stored.
         return jax.lax.fori_loop(0, blocks, lambda i, x: self._blocks(x, jnp.int32(1), warmup), population)
+
+    @partial(jax.jit, static_argnames=("self", "steps", "mode"), donate_argnames="population")
+    def _collect(self, population: Population, keys: Key, steps: int, mode: Mode) -> tuple[Population, Rollout]:
+        trainer = self.trainer
+
+        def one(member: Member, key: Key) -> tuple[World, Rollout]:
+            hyper = trainer.hyper_at(member.hyper, population.block * trainer.iterations)
+            return collect(trainer.agent, trainer.env, member.agent, hyper, member.world, key, steps, mode)
+
+        world, rollout = over_members(one, self.axis)(population.members, keys)
+        replay = self._store.close(population.replay)
+        return population._replace(members=population.members._replace(world=world), replay=replay), rollout
 
     def _blocks(self, population: Population, blocks: Array, warmup: bool) -> Population:
         """Trains every member for a number of blocks."""

@@ -14,15 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.backend import acting_device, request_acting_device
+from covey import backend
 from covey.envs.base import HostBatch, HostEnv
+from covey.errors import require
+from covey.training.collect import Rollout, Rows, as_steps
 from covey.training.host_acting import Acting
 from covey.training.host_programs import PLACEHOLDER_SIZE, HostPrograms, Learner
 from covey.training.member import Population, where
 from covey.training.sharding import Axis
 from covey.training.store import PopulationStore, check_axis
-from covey.training.trainer import Rows, Trainer, initial_shapes, initial_values
-from covey.types import Array, Key
+from covey.training.trainer import Trainer, initial_shapes, initial_values
+from covey.types import Array, Key, Mode
 
 
 class HostLoop:
@@ -54,7 +56,7 @@ class HostLoop:
     def __init__(
         self, trainer: Trainer, members: int = 1, axis: Axis | None = None, overlap: bool = True, workers: int = 0
     ) -> None:
-        request_acting_device()
+        backend.request_acting_device()
         self.trainer = trainer
         self.members = members
         self.axis: Axis = check_axis(trainer, members, axis)
@@ -86,6 +88,13 @@ class HostLoop:
     def load(self, population: Population, data: Array) -> Population:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
+
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents (see `Loop.start_from`), and those that act in the next block."""
+        members = population.members
+        actor = jax.tree.map(jnp.copy, agents) if self.overlap else ()
+        world = members.world._replace(env=members.world.env._replace(actor=actor))
+        return self.place(population._replace(members=members._replace(agent=agents, world=world)))
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
@@ -123,11 +132,37 @@ class HostLoop:
         for number in range(start, end):
             acting.begin(number)
             for first in range(0, self.trainer.iterations, self._group):
-                rows, finished = acting.collect(batch, first, self._group, warmup)
+                rows, finished = acting.collect(batch, first, self._group, self.trainer.mode(warmup))
                 place = np.int32(number), np.int32(first), np.int32(self._group)
                 learner = self._learn(learner, acting, rows, finished, place, warmup)
         self._broken += acting.broken
         return _joined(learner, acting.world(self._saved(batch, end), learner.members.agent), jnp.int32(end))
+
+    def collect(
+        self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
+    ) -> tuple[Population, Rollout]:
+        """Steps the environments of all members without learning (see `Loop.collect`).
+
+        The descriptors are coordinates of the observation, if the environment's spec names them.
+        """
+        require(steps >= 1, f"`steps` must be at least 1, not {steps}.")
+        acting = Acting(self.programs, population)
+        later = acting.actor
+        acting.take(population.members.agent)
+        batch = self._opened(population, acting)
+        acting.number = int(population.block)
+        acting.drawn = jax.random.split(jax.device_put(key, acting.device), (self.members, steps, 3, self.trainer.envs))
+        found, _ = acting.rows(batch, range(steps), mode)
+        acting.actor = later
+        records, next_obs = jax.tree.map(lambda *rows: np.stack(rows, axis=1), *found)
+        world = acting.world(self._saved(batch, acting.number), population.members.agent)
+        members = population.members._replace(world=world)
+        population = Population(members, self._store.close(population.replay), population.block)
+        descriptor = self.env.spec.descriptor
+        numbers = list(descriptor.coordinates) if descriptor else []
+        return population, Rollout(
+            as_steps(records, next_obs), records, records.obs[..., numbers], next_obs[..., numbers]
+        )
 
     @property
     def _group(self) -> int:
@@ -148,8 +183,9 @@ class HostLoop:
     def _compile(self, learner: Learner, acting: Acting, warmup: bool) -> Learner:
         """Compiles every program, by acting once and learning from no iterations. Returns an equal learner."""
         acting.begin(0)
-        decision = acting.decide(0, warmup)
-        row = Rows(acting.record(decision, acting.returns), acting.obs)  # type: ignore[arg-type]
+        decision = acting.decide(0, self.trainer.mode(warmup))
+        parts = np.zeros((*acting.returns.shape, *self.env.spec.reward_shape), np.float32)
+        row = Rows(acting.record(decision, parts), acting.obs)  # type: ignore[arg-type]
         rows = acting.stacked([row] * self._group * self.trainer.unroll, self._group)
         none = np.zeros((self.members, 3), np.float32)
         return self.programs.learn(learner, rows, none, *np.zeros(3, np.int32), warmup=warmup)
@@ -176,7 +212,7 @@ class HostLoop:
         return self._batch
 
     def _report_shared_device(self) -> None:
-        if self.overlap and acting_device() == jax.local_devices()[0]:
+        if self.overlap and backend.acting_device() == backend.devices()[0]:
             self._messages.append(
                 "Acting and learning share a device and wait for each other, because jax was started with one device. "
                 "Start the run in a new process, or set jax_num_cpu_devices to 2 before jax is used."

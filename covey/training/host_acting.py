@@ -10,9 +10,10 @@ from covey.agent import Decision
 from covey.backend import acting_device
 from covey.envs.base import HostBatch
 from covey.replay import Record
+from covey.training.collect import REWARDS, Rows
 from covey.training.host_programs import HostPrograms, HostWorld
 from covey.training.member import Population, World
-from covey.training.trainer import Rows
+from covey.types import Mode
 
 
 class Acting:
@@ -27,6 +28,7 @@ class Acting:
         world = members.world
         self.programs = programs
         self.trainer = programs.trainer
+        self.spec = programs.trainer.env.spec
         self.device = acting_device()
         self.take(members.agent if world.env.actor == () else world.env.actor)
         self.seeds = world.env.seeds
@@ -49,22 +51,23 @@ class Acting:
         self.number = number
         self.drawn = self.programs.step_keys(self.keys, np.int32(number))
 
-    def decide(self, row: int, warmup: bool) -> Decision:
+    def decide(self, row: int, mode: Mode) -> Decision:
         """Returns decisions [P, N] for a row of the block."""
         place = np.array([self.number, row], np.int32)
         return self.programs.act(
-            self.actor, self.hypers, self.memory, self.first, self.obs, self.drawn, place, warmup=warmup
+            self.actor, self.hypers, self.memory, self.first, self.obs, self.drawn, place, mode=mode
         )
 
-    def collect(self, batch: HostBatch, start: int, group: int, warmup: bool) -> tuple[Rows, np.ndarray]:
+    def collect(self, batch: HostBatch, start: int, group: int, mode: Mode) -> tuple[Rows, np.ndarray]:
         """Collects some iterations. Returns rows [P, group, unroll, N, ...] and the totals of finished episodes."""
         unroll = self.trainer.unroll
-        found = []
-        finished = np.zeros((self.obs.shape[0], 3), np.float32)
-        for row in range(start * unroll, (start + group) * unroll):
-            decision = self.decide(row, warmup)
-            found.append(self._row(batch, decision, finished))
+        found, finished = self.rows(batch, range(start * unroll, (start + group) * unroll), mode)
         return self.stacked(found, group), finished
+
+    def rows(self, batch: HostBatch, numbers: range, mode: Mode) -> tuple[list[Rows], np.ndarray]:
+        """Collects rows [P, N, ...], and the totals of finished episodes. `drawn` has the random numbers of each."""
+        finished = np.zeros((self.obs.shape[0], 3), np.float32)
+        return [self._row(batch, self.decide(row, mode), finished) for row in numbers], finished
 
     def _row(self, batch: HostBatch, decision: Decision, finished: np.ndarray) -> Rows:
         """Steps every environment. Where a worker did not answer, the record closes the episode instead."""
@@ -72,13 +75,15 @@ class Acting:
         action = np.asarray(decision.action)
         step = batch.step(action.reshape(-1, action.shape[-1]))
         obs: Any = step.obs.reshape(self.obs.shape)
-        reward, terminated, truncated, broken = (x.reshape(shape) for x in step[1:])
+        terminated, truncated, broken = (x.reshape(shape) for x in step[2:])
         ended = self.last | broken
         going = ~ended
-        reward = np.where(going, reward, np.float32(0))
+        parts = step.reward.reshape(*shape, *self.spec.reward_shape)
+        parts = np.where(going[..., None] if self.spec.rewards else going, parts, np.float32(0))
+        reward = self.spec.reward(parts)
         terminated = terminated & going
         closes = going & (terminated | truncated)
-        rows = Rows(self.record(decision, reward)._replace(terminated=terminated, last=ended), obs)
+        rows = Rows(self.record(decision, parts)._replace(terminated=terminated, last=ended), obs)
         returns = self.returns + reward
         clock = self.clock + 1
         if closes.any():
@@ -93,12 +98,19 @@ class Acting:
         self.episodes = self.episodes + ended.astype(np.int32)
         return rows
 
-    def record(self, decision: Decision, reward: np.ndarray) -> Record:
-        """Returns the record [P, N] of a decision, of a step that neither terminates nor closes an episode."""
+    def record(self, decision: Decision, parts: np.ndarray) -> Record:
+        """Returns the record [P, N] of a decision, of a step that neither terminates nor closes an episode.
+
+        Args:
+            decision: The decision.
+            parts: The rewards [P, N], or their parts [P, N, parts].
+        """
         action = np.asarray(decision.action)
         extras = {name: np.asarray(x) for name, x in decision.extras.items()}
+        extras |= {REWARDS: parts} if self.spec.rewards else {}
         none = np.zeros(self.last.shape, bool)
-        return Record(self.obs, action, np.asarray(reward, np.float32), none, none, extras)  # type: ignore[arg-type]
+        reward = np.asarray(self.spec.reward(parts), np.float32)
+        return Record(self.obs, action, reward, none, none, extras)  # type: ignore[arg-type]
 
     def stacked(self, found: list[Any], group: int) -> Any:
         """Stacks rows [P, N, ...] to [P, group, unroll, N, ...]."""

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 
 from covey.agent import Decision
 from covey.replay import ReplayState
+from covey.training.collect import Rows, decide
 from covey.training.member import Member, Population, new_tally, start_world
 from covey.training.sharding import Axis
 from covey.training.store import over_slots
-from covey.training.trainer import Rows, Trainer
-from covey.types import Array, Key
+from covey.training.trainer import Trainer
+from covey.types import Array, Key, Mode
 
 PLACEHOLDER_SIZE = 8
 """Bytes that replace the state of an environment that can't be saved. They identify the loop's own environments."""
@@ -77,16 +78,16 @@ class HostPrograms:
 
         return jax.vmap(one)(keys)
 
-    @partial(jax.jit, static_argnames=("self", "warmup"))
+    @partial(jax.jit, static_argnames=("self", "mode"))
     def act(
-        self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Array, keys: Key, row: Array, warmup: bool
+        self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Array, keys: Key, row: Array, mode: Mode
     ) -> Decision:
         """Returns decisions [P, N] for row `row[1]` of block `row[0]`."""
         iteration = (row[0] * self.trainer.block_rows + row[1]) // self.trainer.unroll
 
         def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key) -> Decision:
             hyper = self.trainer.hyper_at(hyper, iteration)
-            return self.trainer.decide(agent, hyper, memory, first, obs, keys[row[1]], "random" if warmup else "sample")
+            return decide(self.trainer.agent, agent, hyper, memory, first, obs, keys[row[1]], mode)
 
         return jax.vmap(one)(actor, hypers, memory, first, obs, keys)
 

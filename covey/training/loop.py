@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from covey.training.member import Population
-from covey.training.sharding import Axis
-from covey.types import Array, Key
+from covey.types import Array, Key, Mode
 
 if TYPE_CHECKING:
+    from covey.training.collect import Rollout
+    from covey.training.sharding import Axis
     from covey.training.trainer import Trainer
 
 
@@ -36,7 +37,7 @@ class Loop(Protocol):
         ...
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> "Axis":
         """How members are mapped: `map` (one after the other) or `vmap` (in lock-step)."""
         ...
 
@@ -75,6 +76,10 @@ class Loop(Protocol):
         """Fills the replay of new members with data [P, rows, N, width]; the agents observe each record once."""
         ...
 
+    def start_from(self, population: Population, agents: Any) -> Population:
+        """Replaces the states of all agents [P] of a new population."""
+        ...
+
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """Trains for a number of blocks.
 
@@ -87,6 +92,29 @@ class Loop(Protocol):
 
         Returns:
             The population after these blocks.
+        """
+        ...
+
+    def collect(
+        self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
+    ) -> "tuple[Population, Rollout]":
+        """Steps the environments of all members with their current policies, and learns nothing.
+
+        The replay does not store these rows. Its newest record closes an episode, so that training may continue.
+
+        Args:
+            population: The population. It is donated: use the returned one.
+            key: A random key; use a new one for each call.
+            steps: Rows T to collect.
+            mode: "sample" explores, "greedy" does not, "random" acts uniformly.
+
+        Returns:
+            The population after these steps, and the collected data [P, T, N, ...].
+
+        Example:
+            >>> population, rollout = loop.collect(population, jax.random.key(0), steps=50)
+            >>> rollout.steps.reward.shape
+            (8, 50, 1)
         """
         ...
 

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from covey.devices import devices as local_devices
+
 Axis = Literal["map", "vmap"]
 """How members are mapped: `map` (one after the other) or `vmap` (in lock-step)."""
 MEMBERS = "members"
@@ -64,7 +66,7 @@ def place(tree: Any, devices: int, layout: Any) -> Any:
 
 def mesh(devices: int) -> Mesh:
     """Returns the mesh of the first devices of this process."""
-    return Mesh(np.array(jax.local_devices()[:devices]), (MEMBERS,))
+    return Mesh(np.array(local_devices()[:devices]), (MEMBERS,))
 
 
 def _split(tree: Any, devices: int) -> list[Any]:

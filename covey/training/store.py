@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.hyper.schedule import initial_hyper
 from covey.replay import ReplayState
@@ -59,6 +60,11 @@ class PopulationStore:
     def repair(self, population: Population, chosen: Any) -> Population:
         """Removes records that are not finite from the replay of the chosen members [P]."""
         return over_devices(self._repair, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, chosen)
+
+    @partial(jax.jit, static_argnames="self", donate_argnames="replay")
+    def close(self, replay: ReplayState) -> ReplayState:
+        """Closes the episode of the newest record of all members, which rows that are not stored will follow."""
+        return self.trainer.replay.close(replay, jnp.ones(len(replay.data), bool))
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _load(self, population: Population, data: Array) -> Population:
@@ -156,7 +162,7 @@ def choose_axis(trainer: Trainer, members: int) -> Axis:
     """
     if members == 1 or trainer.shared:
         return "map"
-    if jax.local_devices()[0].platform != "cpu":
+    if local_devices()[0].platform != "cpu":
         return "vmap"
     state = jax.eval_shape(trainer.agent.init, initial_hyper(trainer.schedules), jax.random.key(0))
     # The smaller side of the largest matrix: the width of the hidden layers, whatever the ends of the networks are.

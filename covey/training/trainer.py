@@ -16,17 +16,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from covey.agent import Agent, Decision
+from covey.agent import Agent
 from covey.envs.base import Env, HostEnv, check_env
 from covey.errors import require, unknown
 from covey.hyper.names import by_name, with_values
 from covey.hyper.schedule import as_schedules, hyper_at, initial_hyper
-from covey.replay import Record, Replay, ReplayState
-from covey.training.member import Member, Tally, World, new_tally, start_world, where
+from covey.replay import Replay, ReplayState
+from covey.training.collect import REWARDS, Rows, as_steps, draw_starts, new_world, step_row
+from covey.training.member import Member, Tally, World, new_tally
 from covey.types import Array, Key, Mode, Step
 
-REWARDS = "rewards"
-"""The name of the extra that holds the parts of the reward, if it has several."""
 LOADING = 2**32 - 1
 RESTARTING = 2**32 - 2
 """Reserved `fold_in` values for loading data and restarting environments; no block has these numbers."""
@@ -43,13 +42,6 @@ class Draws(NamedTuple):
     observe: Key
     sample: Array
     update: Key
-
-
-class Rows(NamedTuple):
-    """Fresh records [T, N], and the observation that followed each."""
-
-    records: Record
-    next_obs: Array
 
 
 @dataclass(frozen=True)
@@ -69,6 +61,7 @@ class Trainer:
         iterations: Iterations per block.
         metrics: Names of the agent's metrics.
         shared: Members learn from the replay of all members.
+        warmup_mode: How the warm-up acts.
 
     Example:
         >>> trainer = covey.make_trainer(agent, env, covey.SACHyper(), envs=4)
@@ -86,6 +79,7 @@ class Trainer:
     iterations: int
     metrics: tuple[str, ...]
     shared: bool = False
+    warmup_mode: Mode = "random"
 
     @property
     def block_rows(self) -> int:
@@ -98,28 +92,30 @@ class Trainer:
         return self.block_rows * self.envs
 
     @property
-    def _episodes_per_block(self) -> int:
-        """Start states that are drawn per environment and block. By default as many as it can start episodes, since
-        each episode takes two records at least."""
-        return -(-self.block_rows // self.env.spec.steps_per_start)
-
-    @property
     def quantities(self) -> tuple[str, ...]:
         """Names of the quantities in the tally: two of the incoming data, then the agent's metrics."""
         return ("observation", "reward", *self.metrics)
+
+    @property
+    def initial_hyper(self) -> Any:
+        """The hyper-parameters before the first step, as Python floats."""
+        return initial_hyper(self.schedules)
+
+    def mode(self, warmup: bool) -> Mode:
+        """Returns how the policy acts in collection."""
+        return self.warmup_mode if warmup else "sample"
 
     def init(self, hyper: Any, key: Key) -> Member:
         """Creates a member."""
         key_agent, key_world, key_stream = jax.random.split(key, 3)
         agent = self.agent.init(hyper, key_agent)
-        return Member(
-            agent, hyper, self._new_world(agent, hyper, key_world), new_tally(len(self.quantities)), key_stream
-        )
+        world = new_world(self.agent, self.env, agent, hyper, key_world, self.envs)
+        return Member(agent, hyper, world, new_tally(len(self.quantities)), key_stream)
 
     def restart(self, member: Member, block: Array) -> Member:
         """Gives a member new environments."""
         key = jax.random.fold_in(jax.random.fold_in(member.key, RESTARTING), block)
-        return member._replace(world=self._new_world(member.agent, member.hyper, key))
+        return member._replace(world=new_world(self.agent, self.env, member.agent, member.hyper, key, self.envs))
 
     def observe_loaded(self, member: Member, rows: Array) -> Member:
         """Lets a member's agent observe rows [T, N, width] of replay once, as if it had collected them."""
@@ -131,7 +127,7 @@ class Trainer:
         made = jax.eval_shape(lambda: self.agent.act(member.agent, hyper, memory, obs, key, "sample").extras)
         own = {n: records.extras[n].reshape(*rows.shape[:2], *x.shape).astype(x.dtype) for n, x in made.items()}
         next_obs = jnp.concatenate([records.obs[1:], records.obs[-1:]])
-        rollout = _rollout(records._replace(extras=records.extras | own), next_obs)
+        rollout = as_steps(records._replace(extras=records.extras | own), next_obs)
         collections = jax.tree.map(lambda x: x.reshape(-1, self.unroll, *x.shape[1:]), rollout)
 
         def observe(agent: Any, x: tuple[Step, Key]) -> tuple[Any, None]:
@@ -150,15 +146,15 @@ class Trainer:
             replay: The replay of all members, or of this one alone.
             number: The number of the block, from which its random numbers follow.
             slot: The member's slot in the replay.
-            warmup: Act at random and learn nothing. Static.
+            warmup: Learn nothing, and act as `warmup_mode` says. Static.
 
         Returns:
             The member and the replay.
         """
         key_starts, key_draws = self.block_keys(member.key, number)
-        starts = self._starts(key_starts)
+        starts = draw_starts(self.env, key_starts, self.block_rows, self.envs)
         first = number * self.iterations
-        mode = "random" if warmup else "sample"
+        mode = self.mode(warmup)
 
         def iterate(carry: tuple[Member, ReplayState], x: tuple[Draws, Array]) -> tuple[Any, None]:
             member, replay = carry
@@ -193,7 +189,7 @@ class Trainer:
         records = rows.records
         hyper = self.hyper_at(member.hyper, iteration)
         replay = self.replay.add(replay, records, slot)
-        agent = self.agent.observe(member.agent, hyper, _rollout(*rows), draws.observe)
+        agent = self.agent.observe(member.agent, hyper, as_steps(*rows), draws.observe)
         member = member._replace(agent=agent)
         incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
         metrics = jnp.zeros(len(self.metrics))
@@ -202,55 +198,17 @@ class Trainer:
         tally = _watch(member.tally, jnp.concatenate([incoming, metrics]), iteration, learned=not warmup)
         return member._replace(tally=tally), replay
 
-    def decide(self, agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key, mode: Mode) -> Decision:
-        """Decides for each of the N environments; at the first step of an episode, with a new memory."""
-        key_begin, key_act = keys[0], keys[1]
-        memory = where(first, jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(key_begin), memory)
-        return jax.vmap(lambda m, o, k: self.agent.act(agent, hyper, m, o, k, mode))(memory, obs, key_act)
-
     def _collect(self, member: Member, iteration: Array, draws: Draws, starts: Any, mode: Mode) -> tuple[Member, Rows]:
         """Collects the `unroll` rows of an iteration."""
         hyper = self.hyper_at(member.hyper, iteration)
 
         def row(carry: tuple[World, Tally], key: Key) -> tuple[tuple[World, Tally], Rows]:
             world, tally = carry
-            return self._row(member.agent, hyper, world, tally, starts, key, mode)
+            world, rows, end = step_row(self.agent, self.env, member.agent, hyper, world, starts, key, mode)
+            return (world, tally._replace(episodes=tally.episodes + end.finished)), rows
 
         (world, tally), rows = jax.lax.scan(row, (member.world, member.tally), draws.step)
         return member._replace(world=world, tally=tally), rows
-
-    def _row(
-        self, agent: Any, hyper: Any, world: World, tally: Tally, starts: Any, keys: Key, mode: Mode
-    ) -> tuple[tuple[World, Tally], Rows]:
-        """Steps every environment. One whose episode is over ignores its action and takes a new start state."""
-        decision = self.decide(agent, hyper, world.memory, world.first, world.obs, keys, mode)
-        env, outcome = jax.vmap(self.env.step)(world.env, decision.action, keys[2])
-
-        ended = world.last
-        going = ~ended
-        parts = where(going, outcome.reward, jnp.zeros_like(outcome.reward))
-        reward = self.env.spec.reward(parts)
-        terminated = outcome.terminated & going
-        clock = world.clock + 1
-        closes = going & (outcome.terminated | (clock >= self.env.spec.episode_length))
-        returns: Array = world.returns + reward
-        extras = decision.extras | ({REWARDS: parts} if self.env.spec.rewards else {})
-        record = Record(world.obs, decision.action, reward, terminated, ended, extras)
-        finished = jnp.stack([jnp.ones_like(returns), returns, clock.astype(jnp.float32)])
-        tally = tally._replace(episodes=tally.episodes + jnp.sum(jnp.where(closes[None], finished, 0.0), axis=1))
-        turn = world.episodes % self._episodes_per_block
-        start_env, start_obs = jax.tree.map(lambda x: x[turn, jnp.arange(self.envs)], starts)
-        world = World(
-            env=where(ended, start_env, env),
-            obs=where(ended, start_obs, outcome.obs),
-            memory=decision.memory,
-            first=ended,
-            last=closes,
-            clock=jnp.where(ended, 0, clock),
-            returns=jnp.where(ended, 0.0, returns),
-            episodes=world.episodes + ended.astype(jnp.int32),
-        )
-        return (world, tally), Rows(record, outcome.obs)
 
     def _update(
         self, member: Member, replay: ReplayState, hyper: Any, draws: Draws, iteration: Array, slot: Array | int
@@ -270,16 +228,6 @@ class Trainer:
         agent, metrics = jax.lax.scan(update, member.agent, (draws.sample, draws.update))
         return member._replace(agent=agent), jnp.mean(metrics, axis=0)
 
-    def _new_world(self, agent: Any, hyper: Any, key: Key) -> World:
-        key_reset, key_begin = jax.random.split(key)
-        env, obs = jax.vmap(self.env.reset)(jax.random.split(key_reset, self.envs))
-        memory = jax.vmap(lambda k: self.agent.begin(agent, hyper, k))(jax.random.split(key_begin, self.envs))
-        return start_world(env, obs, memory)
-
-    def _starts(self, key: Key) -> Any:
-        """Draws the start states of a block, [episodes, N]."""
-        return jax.vmap(jax.vmap(self.env.reset))(jax.random.split(key, (self._episodes_per_block, self.envs)))
-
     def draws(self, key: Key) -> Draws:
         """Draws the random numbers of a block, all at once."""
         key_step, key_observe, key_sample, key_update = jax.random.split(key, 4)
@@ -289,13 +237,6 @@ class Trainer:
             sample=jax.random.bits(key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32),
             update=jax.random.split(key_update, (self.iterations, self.updates)),
         )
-
-
-def _rollout(records: Record, next_obs: Array) -> Step:
-    """Returns fresh records [T, N] as the steps that an agent observes."""
-    terminated = records.terminated.astype(jnp.float32)
-    last = records.last.astype(jnp.float32)
-    return Step(records.obs, records.action, records.reward, terminated, next_obs, 1.0 - last, records.extras)
 
 
 def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tally:
@@ -318,6 +259,7 @@ def make_trainer(
     updates_per_step: float = 1.0,
     capacity: int = 1_000_000,
     shared: bool = False,
+    warmup_mode: Mode = "random",
 ) -> Trainer:
     """Creates the training of one member.
 
@@ -331,6 +273,7 @@ def make_trainer(
         updates_per_step: Gradient updates per environment step.
         capacity: Environment steps that the replay of a member holds.
         shared: Members learn from the replay of all members.
+        warmup_mode: How the warm-up acts: "random", uniformly; or "sample", with the policy.
 
     Returns:
         The trainer, for a `DeviceLoop` or, with a host environment, a `HostLoop`.
@@ -373,7 +316,7 @@ def make_trainer(
         f"before the current one, which writes {iterations * unroll * envs} steps. Raise it to at least "
         f"{least * envs}.",
     )
-    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared)
+    return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared, warmup_mode)
 
 
 @lru_cache(maxsize=64)

@@ -217,3 +217,50 @@ def test_modes():
     np.testing.assert_allclose(before_tanh.mean(0), mean, atol=0.1)
     np.testing.assert_allclose(before_tanh.std(0), np.exp(log_std), rtol=0.1)
     np.testing.assert_allclose(actions("random").std(0), 1 / np.sqrt(3), rtol=0.05)
+
+
+def test_targets_can_move_at_every_third_critic_update():
+    """Two critic updates per call: the targets move in the second call, at its first update."""
+    sac = agent(policy_delay=2, target_update_period=3)
+    hyper = HYPER._replace(critic_lr=0.0)
+    state = state_of(sac)
+    ages, shares = [], []
+    for i in range(3):
+        after, _ = sac.update(state, hyper, batch_of(sac, i), jax.random.key(i))
+        trees = (state.critic.target, after.critic.target, state.critic.online)
+        old, new, online = (float(x.ensemble["torso"]["Dense_0"]["kernel"][0, 0, 0]) for x in trees)
+        shares.append((new - old) / (online - old))
+        ages.append(int(after.target_age))
+        state = after
+    assert ages == [2, 1, 0]
+    np.testing.assert_allclose(shares, [0.0, 0.1, 0.1], atol=1e-5)
+
+
+def test_metrics_by_hand():
+    """Of the first critic, the temperature, and the observations as they are in the replay."""
+    sac = agent(normalise=Normalise(observations=True), diagnostics=True)
+    state = state_of(sac)
+    batch = dirty(batch_of(sac))
+    _, metrics = jax.jit(sac.update)(state, HYPER, batch, jax.random.key(1))
+    valid = np.asarray(batch.valid[:, 0]) > 0
+    obs = np.asarray(batch.obs[:, 0])[valid]
+    np.testing.assert_allclose(metrics["obs_mean"], obs.mean(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(metrics["obs_std"], obs.std(), rtol=1e-4)
+    slope = float(metrics["entropy"]) - HYPER.target_entropy * 2
+    np.testing.assert_allclose(metrics["temperature_loss"], np.log(ALPHA) * slope, rtol=1e-4)
+    clean = batch_of(sac)
+    y = target_of(state, clean, noise_of(sac, jax.random.key(1))[1])[valid]
+    action = np.asarray(clean.action[:, 0], np.float64)[valid]
+    values = critics_of(state.critic.online.ensemble, obs.astype(np.float64), action)
+    for critic, q in enumerate(values):
+        np.testing.assert_allclose(metrics[f"critic_{critic}_q_mean"], q.mean(), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(metrics[f"critic_{critic}_td_error_std"], (y - q).std(), rtol=1e-3)
+    np.testing.assert_allclose(metrics["q_std"], values[0].std(), rtol=1e-3)
+    np.testing.assert_allclose([metrics["target_mean"], metrics["target_std"]], [y.mean(), y.std()], rtol=1e-3)
+    explained = max(-1.0, 1 - (y - values[0]).var() / y.var())
+    np.testing.assert_allclose(metrics["explained_variance"], explained, rtol=1e-3)
+    np.testing.assert_allclose(metrics["target_histogram"].sum(), 1.0, rtol=1e-5)
+    assert (
+        "temperature_loss"
+        not in jax.eval_shape(agent(fixed_temperature=True).update, state, HYPER, batch, jax.random.key(1))[1]
+    )

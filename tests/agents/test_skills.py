@@ -20,6 +20,7 @@ from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.described import Described
 from covey.errors import CoveyError
+from covey.evaluation.rollout import run_episodes
 from covey.nn.mixture import Mixture
 from covey.nn.normalise import Normalise, RunningStats
 from covey.nn.parts import Networks, Torso
@@ -590,3 +591,54 @@ def test_a_plan_moves_on_by_the_skill_that_was_followed():
 def test_wrong_planning(options):
     with pytest.raises(CoveyError, match=f"`{next(iter(options))}`"):
         Planning(**options)
+
+
+def test_the_targets_of_dads_may_stay_as_they_are():
+    agent = dads(normalise_targets=False)
+    state, batch = state_of(agent), batch_of(agent)
+    data = moves(agent.skill_sac.view, batch)
+    np.testing.assert_array_equal(agent.targets(state, data), data.after - data.before)
+    normal = dads().targets(state, data)
+    assert np.abs(np.asarray(normal - (data.after - data.before))).max() > 0.01
+    weights, means, _ = mixture_by_hand(agent, state, np.asarray(data.before)[0], np.asarray(data.skill)[0])
+    moved = agent.predict(state, data.before, data.skill) - data.before
+    np.testing.assert_allclose(moved[0], weights @ means, rtol=1e-3, atol=1e-5)  # no mean and no scale are added
+    for one, wanted in ((agent, data.after - data.before), (dads(), normal)):
+        _, metrics = one.update_dynamics(state, DADSHyper(), batch)
+        kept = np.asarray(wanted)[np.asarray(data.valid) > 0]
+        np.testing.assert_allclose(metrics["dynamics_target_mean"], kept.mean(), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(metrics["dynamics_target_std"], kept.std(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("agent", [diayn(), dads(FIVE)], ids=["diayn", "dads"])
+def test_the_diversity_return_is_the_sum_of_the_intrinsic_reward(agent):
+    """Step by step, with the episode of the evaluation run again. Discrete skills need no random numbers."""
+    state = state_of(agent)
+    hyper = DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper()
+    key = jax.random.key(5)
+    found = jax.jit(lambda: run_episodes(agent, ENV, state, hyper, key, 3, agent))()
+    plain = jax.jit(lambda: run_episodes(agent, ENV, state, hyper, key, 3))()
+    np.testing.assert_allclose(found.returns, plain.returns, rtol=1e-6)
+    assert "diversity_return" not in plain.annotations
+    key_reset, key_begin, key_run = jax.random.split(key, 3)
+    envs, obs = jax.vmap(ENV.reset)(jax.random.split(key_reset, 3))
+    memory = jax.vmap(lambda k: agent.begin(state, hyper, k))(jax.random.split(key_begin, 3))
+
+    @jax.jit
+    def step(envs, obs, memory, t):
+        acts, steps = jax.random.split(jax.random.fold_in(key_run, t), (2, 3))
+        decision = jax.vmap(lambda m, o, k: agent.act(state, hyper, m, o, k, "greedy"))(memory, obs, acts)
+        envs, outcome = jax.vmap(ENV.step)(envs, decision.action, steps)
+        none = jnp.zeros((3, 1))
+        extras = {"skill": memory.skill[:, None]}
+        made = Step(obs[:, None], none, none, none, outcome.obs[:, None], jnp.ones((3, 1)), extras)
+        data = moves(agent.skill_sac.view, made)
+        if isinstance(agent, DIAYN):
+            return envs, outcome.obs, decision.memory, agent.information(state, state.discriminator, data)
+        return envs, outcome.obs, decision.memory, agent.information(state, data, key)[0]
+
+    total = np.zeros(3)
+    for t in range(ENV.spec.episode_length):
+        envs, obs, memory, reward = step(envs, obs, memory, jnp.int32(t))
+        total += np.asarray(reward)
+    np.testing.assert_allclose(found.annotations["diversity_return"], total, rtol=1e-3, atol=1e-4)

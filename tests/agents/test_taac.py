@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import covey
 from covey.agents.taac import TAAC, TAACConfig, TAACHyper, TAACMemory, TAACState
+from covey.agents.targets import TARGETS
+from covey.errors import CoveyError
 from covey.nn.parts import Networks, Torso
 from covey.nn.returns import compare_through
 from covey.types import Step
@@ -178,6 +181,79 @@ def test_target_switch_and_actor_loss_by_hand(order: int, kind: str):
     assert float(steps.min()) >= 1.0 and 1.0 < float(steps.mean()) < 3.0
 
 
+def test_a_target_of_your_own(monkeypatch):
+    """A copy of `expected` gives the same update to the bit; TD(lambda) goes through switches, not through ends."""
+    monkeypatch.setattr("covey.agents.targets.TARGETS", dict(TARGETS))
+
+    @covey.register_target("copy")
+    def copy(inputs, key):
+        keep = jnp.where(inputs.repeated, 1.0 - inputs.beta, 0.0)
+        return keep, jnp.where(inputs.repeated, inputs.beta * inputs.new, inputs.value)
+
+    @covey.register_target("td-lambda")
+    def td_lambda(inputs, key):
+        keep = jnp.full_like(inputs.value, 0.8)
+        return keep, (1.0 - keep) * inputs.value
+
+    one, two = agent(1, TWO_REWARDS), agent(1, TWO_REWARDS, target="copy")
+    state, batch = state_of(one), windows_of(one)
+    results = [jax.jit(each.update)(state, HYPER, batch, jax.random.key(0)) for each in (one, two)]
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
+    taac = agent(1, TWO_REWARDS, target="td-lambda")
+    _, choice, _ = taac.update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
+    found, _ = taac.target(state, HYPER, batch, choice, jax.random.key(0))
+    weights = np.asarray(TWO_REWARDS.reward_weights)
+    for b in range(len(found)):
+        old, new = (
+            np.stack([conservative_of(state.target_critic.ensemble, np.asarray(batch.obs[b, t], np.float64),
+                                      np.asarray(each[b, t], np.float64), weights) for t in range(4)])
+            for each in (choice.old, choice.new)
+        )  # fmt: skip
+        beta = np.asarray(choice.beta[b], np.float64)[:, None]
+        value = (1 - beta) * old + beta * new
+        acc = value[-1]
+        for t in reversed(range(3)):
+            y = np.asarray(batch.extras["rewards"][b, t]) + 0.9 * (1 - float(batch.terminated[b, t])) * acc
+            if batch.valid[b, t]:
+                np.testing.assert_allclose(found[b, t], y, rtol=1e-3, atol=1e-3)
+            acc = 0.8 * y + 0.2 * value[t] if batch.valid[b, t] else value[t]
+    with pytest.raises(covey.CoveyError, match="already a target called 'alf'"):
+        covey.register_target("alf")
+
+
+def test_targets_can_move_at_every_second_update():
+    taac = agent(target_update_period=2)
+    states = [state_of(taac)]
+    for i in range(2):
+        states.append(taac.update(states[-1], HYPER, windows_of(taac, i), jax.random.key(i))[0])
+    jax.tree.map(np.testing.assert_array_equal, states[0].target_critic, states[1].target_critic)
+    jax.tree.map(
+        lambda t, o, w: np.testing.assert_allclose(t, 0.9 * np.asarray(o) + 0.1 * np.asarray(w), atol=1e-6),
+        states[2].target_critic,
+        states[1].target_critic,
+        states[2].critic,
+    )
+
+
+@pytest.mark.parametrize("kind", ["squared", "huber", "absolute"])
+def test_the_loss_of_the_td_error(kind: str):
+    taac = agent(td_loss=kind, **({"huber_delta": 0.5} if kind == "huber" else {}))
+    state, batch = state_of(taac), windows_of(taac)
+    _, choice, _ = taac.update_actor(state, HYPER, batch, jnp.zeros(batch.action.shape))
+    target, _ = taac.target(state, HYPER, batch, choice, jax.random.key(0))
+    _, metrics = taac.update_critic(state, HYPER, batch, choice, jax.random.key(0))
+    values = taac.values(state.critic, batch.obs[:, :-1], taac.stored_trajectory(batch, "trajectory")[:, :-1])
+    error = np.abs(np.asarray(values, np.float64) - np.asarray(target, np.float64)[None])[..., 0]
+    each = {
+        "squared": error**2,
+        "huber": np.where(error <= 0.5, 0.5 * error**2, 0.5 * (error - 0.25)),
+        "absolute": error,
+    }[kind]
+    valid = np.asarray(batch.valid)[:, :-1] > 0
+    np.testing.assert_allclose(metrics["critic_loss"], each[:, valid].mean(1).sum(), rtol=1e-4)
+
+
 @pytest.mark.parametrize(("kind", "bias"), [("expected", False), ("sampled", False), ("alf", True)])
 def test_the_mean_of_the_target_in_a_table(kind: str, bias: bool):
     """One step before the end, behaviour repeated: the true value is beta_0 y + beta_1 Q_1.
@@ -334,3 +410,106 @@ def test_random_actions_of_the_warm_up_change_at_their_rate(rate: float):
     changed = np.any(np.asarray(decisions.action) != 0.0, axis=-1)
     np.testing.assert_array_equal(changed, decisions.extras["repeated"] == 0.0)
     assert abs(changed.mean() - rate) < 0.03
+
+
+def decided(taac: TAAC, hyper: TAACHyper, batch: Step) -> tuple[TAACState, dict, np.ndarray]:
+    """The metrics of an actor update and the targets, with fixed random numbers."""
+    state = state_of(taac)
+    noise = jax.random.normal(jax.random.key(1), batch.action.shape)
+    after, choice, metrics = taac.update_actor(state, hyper, batch, noise)
+    target, _ = taac.target(state, hyper, batch, choice, jax.random.key(2))
+    return after, metrics | {"beta": choice.beta, "choice": choice}, np.asarray(target)
+
+
+def test_every_reward_may_have_its_own_discount():
+    taac = agent(0, TWO_REWARDS)
+    batch = windows_of(taac)
+    both = decided(taac, HYPER._replace(discounts=(0.9, 0.5)), batch)[2]
+    for column, discount in enumerate((0.9, 0.5)):
+        alone = decided(taac, HYPER._replace(discount=discount), batch)[2]
+        np.testing.assert_allclose(both[..., column], alone[..., column], rtol=1e-6)
+    assert np.abs(both[..., 1] - decided(taac, HYPER, batch)[2][..., 1]).max() > 0.01
+
+
+def test_given_weights_replace_those_of_the_environment_without_a_new_program():
+    """The sign counts too: a negative weight takes the largest critic."""
+    batch = windows_of(agent(0, TWO_REWARDS))
+    weights = (-0.5, 3.0)
+    own = agent(0, dataclasses.replace(TWO_REWARDS, reward_weights=weights))
+    _, wanted, y = decided(own, HYPER, batch)
+    _, found, target = decided(agent(0, TWO_REWARDS), HYPER._replace(reward_weights=weights), batch)
+    np.testing.assert_allclose(found["beta"], wanted["beta"], rtol=1e-5)
+    np.testing.assert_allclose(target, y, rtol=1e-5)
+
+    taac = agent(0, TWO_REWARDS)
+    state = state_of(taac)
+    update = jax.jit(taac.update)
+    results = [
+        update(state, jax.tree.map(jnp.float32, HYPER._replace(reward_weights=w)), batch, jax.random.key(0))[1]
+        for w in ((2.0, -0.5), weights)
+    ]
+    assert update._cache_size() == 1
+    assert abs(float(results[0]["advantage"] - results[1]["advantage"])) > 1e-4
+    assert {"q_mean", "target_std", "explained_variance", "bootstrap_steps"} <= results[0].keys()
+
+
+@pytest.mark.parametrize("name", ["discounts", "reward_weights"])
+def test_as_many_numbers_as_rewards(name: str):
+    with pytest.raises(CoveyError, match=rf"`hyper.{name}` needs one value for each of the 2 rewards.*cost.*not 3"):
+        agent(0, TWO_REWARDS).init(HYPER._replace(**{name: (0.9, 0.8, 0.7)}), jax.random.key(0))
+
+
+def test_target_entropies_by_probability_or_as_numbers():
+    taac = agent()  # two actions
+    probabilities = taac.target_entropies(HYPER._replace(action_probability=0.2, switch_probability=0.1))
+    np.testing.assert_allclose(probabilities, (2 * np.log(0.4), 0.325083), rtol=1e-5)
+    np.testing.assert_allclose(
+        taac.target_entropies(HYPER._replace(action_entropy=-1.5, switch_entropy=0.25)), (-3.0, 0.25), rtol=1e-6
+    )
+    hyper = HYPER._replace(action_entropy=-1.5, switch_entropy=0.25)
+    after, metrics, _ = decided(taac, hyper, windows_of(taac))
+    slopes = float(metrics["entropy"]) + 3.0, float(metrics["switch_entropy"]) - 0.25
+    np.testing.assert_allclose(after.temperature_optimiser.mu.action, 0.1 * slopes[0], rtol=1e-3)
+    np.testing.assert_allclose(metrics["action_temperature_loss"], np.log(0.5) * slopes[0], rtol=1e-3)
+    np.testing.assert_allclose(metrics["switch_temperature_loss"], np.log(0.3) * slopes[1], rtol=1e-3)
+
+
+def test_metrics_of_the_switch():
+    taac = agent(advantage_clip=(0.0, 0.01))
+    batch = windows_of(taac)
+    _, metrics, _ = decided(taac, HYPER, batch)
+    valid = np.asarray(batch.valid) > 0
+    repeat = 1 - np.asarray(metrics["beta"])[valid]
+    unclipped = np.asarray(metrics["choice"].unclipped)[valid]
+    np.testing.assert_allclose(metrics["repeat_probability_std"], repeat.std(), rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(metrics["repeat_probability"], repeat.mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        metrics["repeat_probabilities"], np.histogram(repeat, 10, (0, 1))[0] / valid.sum(), atol=1e-6
+    )
+    np.testing.assert_allclose(metrics["advantage_unclipped"], unclipped.mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["advantage"], np.clip(unclipped, 0, 0.01).mean(), rtol=1e-4)
+    assert unclipped.min() < 0 and unclipped.max() > 0.01
+
+
+def test_repeats_are_counted_in_collection_and_in_the_replay():
+    taac = agent(diagnostics=True)
+    state, batch = state_of(taac), windows_of(taac)
+    count = np.random.default_rng(0).integers(1, 20, batch.valid.shape)
+    batch = batch._replace(extras=batch.extras | {"repeats": jnp.asarray(count, jnp.float32)[..., None]})
+    counts = jnp.asarray([[3.0, 1.0], [4.0, np.nan]])
+    fresh = jax.tree.map(lambda x: x[:2, :2], batch)
+    fresh = fresh._replace(valid=jnp.asarray([[1.0, 1.0], [1.0, 0.0]]), extras={"repeats": counts})
+    state = taac.observe(state, HYPER, fresh, jax.random.key(0))
+    nothing = fresh._replace(valid=jnp.zeros((2, 2)))
+    state = taac.observe(state, HYPER, nothing, jax.random.key(0))
+    _, metrics = taac.update(state, HYPER, batch, jax.random.key(0))
+    valid = np.asarray(batch.valid) > 0
+    np.testing.assert_allclose(metrics["collected_repeats"], 8 / 3, rtol=1e-6)
+    np.testing.assert_allclose(metrics["collected_repeats_histogram"][:4], np.array([1, 1, 1, 0]) / 3, rtol=1e-6)
+    np.testing.assert_allclose(metrics["replayed_repeats"], count[valid].mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["replayed_repeats_histogram"].sum(), 1.0, rtol=1e-5)
+    decision = taac.act(
+        state, HYPER, TAACMemory(jnp.ones((1, 2)), jnp.int32(4)), jnp.ones(3), jax.random.key(3), "sample"
+    )
+    assert float(decision.extras["repeats"]) == float(decision.memory.repeats) in (1.0, 5.0)
+    assert "repeats" not in agent().act(state, HYPER, decision.memory, jnp.ones(3), jax.random.key(3), "sample").extras

@@ -180,6 +180,20 @@ def test_targets_of_critics_can_move_at_every_update():
     )
 
 
+def test_targets_can_move_at_every_second_call():
+    """Both targets; the networks themselves learn in every call, as those of a run without the option."""
+    plain, slow = agent(), agent(target_update_period=2)
+    assert plain.init(HYPER, jax.random.key(0)).target_age == ()
+    start = state_of(slow)
+    first, _ = slow.update(start, HYPER, batch_of(slow), jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, first.critic.target, start.critic.target)
+    jax.tree.map(np.testing.assert_array_equal, first.target_actor, start.target_actor)
+    second, _ = slow.update(first, HYPER, batch_of(slow, 1), jax.random.key(1))
+    expected, _ = plain.update(first._replace(target_age=()), HYPER, batch_of(slow, 1), jax.random.key(1))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), second._replace(target_age=()), expected)
+    assert int(first.target_age) == 1 and int(second.target_age) == 0
+
+
 def test_a_shared_encoder_learns_from_the_critics_alone():
     networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)), Torso(hidden=(4,)), share_encoder=True)
     td3 = agent(networks=networks)

@@ -10,6 +10,7 @@ from tests.architecture.source import MODULES, calls, imports, tree_of
 
 LAYERS = (
     "types errors",
+    "devices",
     "backend plugins signals",
     "agent hyper nn envs",
     "agents replay",

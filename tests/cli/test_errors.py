@@ -46,7 +46,17 @@ TABLE = {
         "--hyper.temperature must lie between 1e-06",
     ),
     "one bin": ([*TRAIN, "--agent.critics.bins", "1"], "must be 0 or at least 2"),
-    "negative decay": ([*TRAIN, "--agent.optimiser.weight-decay", "inf"], "must be finite and not negative"),
+    "negative decay": ([*TRAIN, "--agent.optimisers.critic.weight-decay", "inf"], "must be finite and not negative"),
+    "decay without AdamW": (
+        [*TRAIN, "--agent.optimisers.critic.weight-decay", "0.1"],
+        "needs another --agent.optimisers.critic.kind: adamw",
+    ),
+    "unknown optimiser": ([*TRAIN, "--agent.optimisers.actor.kind", "adamm"], "Did you mean 'adam'"),
+    "unknown target": (["train", "taac", "--agent.target", "tdl", "--out", "OUT"], "There are: alf, expected, sampled"),
+    "two ways to move targets": (
+        [*TRAIN, "--agent.target-every-step", "--agent.target-update-period", "2"],
+        "--agent.target-update-period 2 and --agent.target-every-step exclude each other",
+    ),
     "no distribution": (
         ["train", "sac", "--out", "OUT", "--agent.networks.actor-head", "tanh"],
         "SAC needs one, as tanh_normal does",

@@ -34,12 +34,17 @@ def test_hash_and_equality_by_value(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_hyper_parameter_has_a_range_and_its_default_lies_in_it(name: str):
+    """A value that is not given by default (None or no numbers) has a range too, but is not searched."""
     entry = agents.entry(name)
-    for path, default in jax.tree.flatten_with_path(entry.hyper())[0]:
+    leaves = jax.tree.flatten_with_path(entry.hyper(), is_leaf=lambda x: x is None or x == ())[0]
+    for path, default in leaves:
         key = jax.tree_util.keystr(path, simple=True, separator=".")
         assert key in entry.space, f"{key} has no range"
-        assert entry.space[key].low <= default <= entry.space[key].high
-    assert len(entry.space) == len(jax.tree.leaves(entry.hyper()))
+        if default in (None, ()):
+            assert not entry.space[key].searched
+        else:
+            assert entry.space[key].low <= default <= entry.space[key].high
+    assert len(entry.space) == len(leaves)
 
 
 def test_state_keeps_structure_shape_and_dtype(loop):

@@ -14,18 +14,25 @@ from tests.reference import SPEC, batch_of
 from tests.tasks import NETWORKS, assert_same
 
 TORSO = {"hidden": (16,)}
+DECAYED = {"kind": "adamw", "weight_decay": 0.01}
 HEADS = {"td3": "tanh", "sac": "tanh_normal"}
 MIXES = {
     "redq and droq": {
         "critics": {"number": 4, "subset": 2},
         "networks": {"actor": TORSO, "critic": TORSO | {"norm": "layer", "dropout": 0.1}},
-        "optimiser": {"weight_decay": 0.01, "clip_norm": 1.0},
+        "optimisers": {"actor": DECAYED, "critic": DECAYED | {"clip_norm": 1.0}},
         "n_step": 3,
     },
     "crossq and hl-gauss": {
         "critics": {"combine": "mean", "bins": 21},
         "networks": {"actor": TORSO, "critic": TORSO | {"norm": "batch"}},
-        "optimiser": {"beta1": 0.5},
+        "optimisers": {"actor": {"beta1": 0.5}, "critic": {"beta1": 0.5}},
+    },
+    "optimisers and losses": {
+        "critics": {"td_loss": "huber", "huber_delta": 0.5},
+        "optimisers": {"actor": {"kind": "rmsprop"}, "critic": {"kind": "muon", "momentum": 0.95}},
+        "networks": {"actor": TORSO, "critic": TORSO, "weights": "orthogonal"},
+        "target_update_period": 2,
     },
     "shared encoder": {"networks": {"encoder": TORSO, "actor": TORSO, "critic": TORSO, "share_encoder": True}},
 }
@@ -58,7 +65,7 @@ def test_options_learn_together(name: str, mix: str):
     assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves((state, metrics)))
 
 
-@pytest.mark.parametrize("mix", ["redq and droq", "crossq and hl-gauss"])
+@pytest.mark.parametrize("mix", ["redq and droq", "crossq and hl-gauss", "optimisers and losses"])
 def test_members_in_lock_step_are_members_alone(mix: str):
     """Dropout, subsets and batch statistics too: each member has its own."""
     alone, together = trained("sac", MIXES[mix])[0], trained("sac", MIXES[mix], members=2)[0]
@@ -67,7 +74,8 @@ def test_members_in_lock_step_are_members_alone(mix: str):
 
 def test_bfloat16_rounds_products_and_keeps_float32_parameters():
     one, two = trained("sac", {})[0], trained("sac", {}, "bfloat16")[0]
-    assert {x.dtype for x in jax.tree.leaves(two)} <= {jnp.dtype("float32"), jnp.dtype("int32")}
+    others = trained("sac", MIXES["optimisers and losses"], "bfloat16")[0]
+    assert {x.dtype for x in jax.tree.leaves((two, others))} <= {jnp.dtype("float32"), jnp.dtype("int32")}
     with pytest.raises(AssertionError):
         assert_same(one.actor, two.actor)
     apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one.actor, two.actor)

@@ -43,7 +43,7 @@ def test_ant_stands_on_its_feet():
 @pytest.mark.parametrize("task", FEET)
 def test_feet_are_those_of_mujoco(task: str):
     """They are found by geometry, also without names, and their height above the floor is MuJoCo's."""
-    feet, model = brax._feet(task, "spring"), brax._load(task, "spring").sys.mj_model
+    feet, model = brax._feet(Brax(task, "spring")), brax._load(Brax(task, "spring")).sys.mj_model
     assert feet.names == FEET[task]
     geoms = {model.geom(i).name.removesuffix("_geom"): i for i in range(model.ngeom)}
     data, random = mujoco.MjData(model), np.random.default_rng(0)

@@ -134,6 +134,25 @@ def test_mistyped_parts():
         covey.register_torso("x")(int)
 
 
+def test_orthogonal_weights():
+    """Q Q^T or Q^T Q is the identity, whichever is smaller, in each layer of each critic; biases are 0."""
+    networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8, 3)), weights="orthogonal")
+    actor = init(networks.actor_module(SPEC), jax.random.key(0), jnp.ones(3))
+    critics, _ = init_ensemble(networks.critic_module(), 2, jax.random.key(1), jnp.ones(3), jnp.ones(2))
+    kernels = 0
+    for path, leaf in jax.tree.flatten_with_path((actor, critics))[0]:
+        for x in np.asarray(leaf) if leaf.ndim == 3 else [np.asarray(leaf)]:
+            if path[-1].key != "kernel":
+                assert not x.any()
+                continue
+            kernels += 1
+            product = x @ x.T if x.shape[0] < x.shape[1] else x.T @ x
+            np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-5)
+    assert kernels == 2 + 2 * 3
+    first = critics["torso"]["Dense_0"]["kernel"]
+    assert float(jnp.abs(first[0] - first[1]).max()) > 0.1, "each critic is drawn from its own key"
+
+
 def test_adam_with_a_traced_rate_is_optax_adam():
     params, gradient = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([0.3, 0.5])}
     ours, state = params, Optimiser().init(params)

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from covey.agents.sac import SAC, SACConfig
+from covey.errors import CoveyError
 from covey.nn.critics import Critics, Ensemble
 from covey.nn.histogram import Histogram
 from covey.nn.normalise import Normalise
@@ -240,14 +241,46 @@ def test_distributional_critics_learn_a_value():
     assert np.abs((float64(values) - float64(goal))[:, valid]).max() < 0.1
 
 
+# Losses of the TD error.
+
+
+def test_the_critics_take_the_loss_of_their_config():
+    """And the slope of Huber's is at most delta."""
+    networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)))
+    data = Transition(jnp.ones((4, 3)), jnp.zeros((4, 2)), *jnp.zeros((2, 4)), jnp.ones((4, 3)), jnp.ones(4))
+    for critics, loss in (
+        (Critics(td_loss="absolute"), lambda e: e),
+        (Critics(td_loss="huber", huber_delta=2.0), lambda e: 2.0 * (e - 1.0)),
+    ):
+        ensemble = Ensemble(critics, networks, Optimiser())
+        state = ensemble.init(SPEC, jax.random.key(0))
+        target = jnp.full(4, 50.0)
+        values = np.asarray(ensemble.values(state.online, {}, data.obs, data.action, jax.random.key(0)), np.float64)
+        after, metrics = ensemble.update(state, data, data.action, 0.0, jax.random.key(0), target)
+        np.testing.assert_allclose(metrics["critic_loss"], loss(np.abs(values - 50.0)).mean(1).sum(), rtol=1e-5)
+        slope = np.asarray(after.optimiser.mu.ensemble["head"]["Dense_0"]["bias"]) / 0.1
+        np.testing.assert_allclose(slope, -2.0 if critics.td_loss == "huber" else -1.0, rtol=1e-5)
+
+
+def test_losses_that_do_not_fit():
+    with pytest.raises(CoveyError, match="`td_loss` huber and `bins` exclude each other"):
+        Critics(td_loss="huber", bins=11)
+    with pytest.raises(CoveyError, match="`huber_delta` is for `td_loss` huber, not squared"):
+        Critics(huber_delta=2.0)
+    with pytest.raises(CoveyError, match="`huber_delta` must be positive"):
+        Critics(td_loss="huber", huber_delta=0.0)
+    with pytest.raises(CoveyError, match="`td_loss` must be one of squared, huber, absolute"):
+        Critics(td_loss="cubic")  # type: ignore[arg-type]
+
+
 # The optimiser.
 
 
 def test_weight_decay_is_adamw_and_spares_biases():
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([1.0, -2.0]), "scale": jnp.array([3.0])}
     gradient = jax.tree.map(lambda x: 0.1 * x + 0.3, params)
-    ours, theirs = Optimiser(weight_decay=0.1), optax.adamw(0.01, weight_decay=0.1, mask={"kernel": True, "bias": False,
-                                                            "scale": False})  # fmt: skip
+    mask = {"kernel": True, "bias": False, "scale": False}
+    ours, theirs = Optimiser("adamw", weight_decay=0.1), optax.adamw(0.01, weight_decay=0.1, mask=mask)
     one, state = params, ours.init(params)
     two, their_state = params, theirs.init(params)
     for _ in range(5):

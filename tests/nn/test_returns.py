@@ -1,9 +1,10 @@
-"""n-step targets against sums written out by hand."""
+"""n-step targets and losses of TD errors against sums written out by hand."""
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from covey.nn.returns import mean_valid, n_step
+from covey.nn.returns import mean_valid, n_step, td_loss
 from covey.types import Step
 
 
@@ -50,3 +51,16 @@ def test_what_lies_beyond_a_boundary_does_not_matter():
     np.testing.assert_array_equal(clean.reward, dirty.reward)
     assert float(mean_valid(jnp.array([2.0, jnp.nan]), jnp.array([1.0, 0.0]))) == 2.0
     assert float(mean_valid(jnp.array([jnp.nan]), jnp.array([0.0]))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "delta", "expected"),
+    [
+        ("squared", 1.0, [4.0, 0.25, 0.0, 0.25, 9.0]),
+        ("absolute", 1.0, [2.0, 0.5, 0.0, 0.5, 3.0]),
+        ("huber", 1.0, [1.5, 0.125, 0.0, 0.125, 2.5]),
+        ("huber", 2.0, [2.0, 0.125, 0.0, 0.125, 4.0]),
+    ],
+)
+def test_losses_of_td_errors(kind, delta: float, expected: list[float]):
+    np.testing.assert_allclose(td_loss(kind, jnp.array([-2.0, -0.5, 0.0, 0.5, 3.0]), delta), expected, rtol=1e-6)

@@ -10,7 +10,7 @@ from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.nn.critics import Critics, Ensemble
 from covey.nn.networks import MLP, TanhNormalHead, apply, apply_ensemble
 from covey.nn.normalise import MOST_ROWS, Normalise, RunningStats, update_stats
-from covey.nn.optim import Optimiser
+from covey.nn.optim import Optimiser, Optimisers
 from covey.nn.parts import Networks, Torso
 from covey.nn.regularise import BatchRenorm
 from covey.nn.returns import n_step
@@ -43,12 +43,12 @@ def norm(tree) -> float:
 # The optimiser.
 
 
-def test_actor_and_critics_obey_the_optimiser_of_the_config():
-    agent = sac(optimiser=Optimiser(clip_norm=1e-3))
+def test_actor_critics_and_temperature_obey_their_optimisers():
+    agent = sac(optimisers=Optimisers(*(Optimiser(clip_norm=norm) for norm in (1e-3, 2e-3, 4e-3))))
     after, _ = jax.jit(agent.update)(agent.init(SACHyper(), KEY), SACHyper(), batch_of(agent), KEY)
-    np.testing.assert_allclose(norm(after.critic.optimiser.mu) / 0.1, 1e-3, rtol=1e-3)
+    np.testing.assert_allclose(norm(after.critic.optimiser.mu) / 0.1, 2e-3, rtol=1e-3)
     np.testing.assert_allclose(norm(after.actor_optimiser.mu) / 0.1, 1e-3, rtol=1e-3)
-    assert abs(float(after.temperature_optimiser.mu)) / 0.1 > 1e-2, "the temperature has an optimiser of its own"
+    np.testing.assert_allclose(norm(after.temperature_optimiser.mu) / 0.1, 4e-3, rtol=1e-3)
 
 
 # Encoders.

@@ -108,6 +108,35 @@ def test_the_same_command_goes_on_with_an_unfinished_run(tmp_path: Path):
     assert rows(out / "metrics.jsonl") == before
 
 
+def test_a_finished_run_says_so_and_computes_nothing(reference: Path, tmp_path: Path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    shutil.copytree(reference, out)
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a finished run builds no program")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("covey.launch.build", fail)
+        for arguments in (["resume", str(out)], ["resume", str(out), "--steps", "1200"]):
+            assert main(arguments) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert f"{out} is finished: it has made its 1,200 steps." in said
+            assert f"Train longer with: covey resume {out}" in said and said.endswith("--steps 2400")
+        assert tiny(out, seeds=2).path == out
+        assert covey.resume(out, quiet=True).config.steps == 1200
+        # With something missing or damaged, or another option, there is work to do.
+        for damage in ("evaluation/final.json", "metrics.jsonl"):
+            kept = (out / damage).read_bytes()
+            (out / damage).write_bytes(kept.replace(b"1", b"2", 1))
+            with pytest.raises(AssertionError, match="builds no program"):
+                main(["resume", str(out)])
+            (out / damage).write_bytes(kept)
+        with pytest.raises(AssertionError, match="builds no program"):
+            main(["resume", str(out), "--steps", "2000"])
+        assert main(["resume", str(out)]) == 0
+    assert_same_run(reference, out)
+
+
 def test_longer_and_with_another_learning_rate(tmp_path: Path, capsys):
     out = tmp_path / "run"
     tiny(out)
@@ -148,8 +177,10 @@ def test_a_longer_run_says_that_its_replay_is_short(tmp_path: Path, capsys):
     assert main(["resume", str(out), "--steps", "1600"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "newest 1,200 of 1,600 steps. To keep more, resume with --capacity 1600." in said
+    assert "Resuming from step 1,200. The replay holds 1,200 of 1,200 steps." in said
     assert main(["resume", str(out), "--steps", "2000", "--capacity", "2000"]) == 0
-    assert "To keep more" not in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "To keep more" not in said and "The replay holds 1,200 of 2,000 steps." in said
     assert covey.load(out).config.capacity == 2000
     assert main(["resume", str(out), "--capacity", "0"]) == 0
     assert covey.load(out).config.capacity == 2000

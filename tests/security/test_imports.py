@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import covey
 from covey import envs
 from covey.cli import main
+from covey.cli.arguments import import_plugins
 from covey.errors import CoveyError
 from covey.plugins import allow, allowed, import_allowed, module_of
 from covey.run.config import default_config
@@ -49,8 +51,8 @@ def imported_names(module: str, package: str) -> set[str]:
     return {alias.name for node in nodes for alias in node.names}
 
 
-def names(run: RunFolder, env: str) -> None:
-    values = json.loads(run.config.read_text()) | {"env": env}
+def names(run: RunFolder, env: str, **options: Any) -> None:
+    values = json.loads(run.config.read_text()) | {"env": env} | options
     values.pop("digest", None)  # as a stranger would
     run.config.write_text(json.dumps(values))
 
@@ -72,6 +74,33 @@ def test_a_config_file_names_no_module_either(gift: Path, capsys: pytest.Capture
     sys.path.append(str(gift.parent))
     assert main(["train", "td3", "--config", "gift/config.json", "--out", "new"]) == 1
     assert "--plugin evil" in capsys.readouterr().err and not (gift.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("options", [{"wrappers": ["evil:X"]}, {"eval_env": "gymnasium:evil:X"}], ids=str)
+def test_wrappers_and_evaluation_environments_import_nothing_either(options: dict[str, Any], gift: Path):
+    sys.path.append(str(gift.parent))
+    names(RunFolder(gift), "gymnasium:Pendulum-v1", **options)
+    with pytest.raises(CoveyError, match="imports no module"):
+        _ = covey.load(gift).best
+    assert not (gift.parent / "ran").exists() and "evil" not in sys.modules
+
+
+def test_objects_are_in_no_file(gift: Path):
+    names(RunFolder(gift), "object:evil.X")
+    with pytest.raises(CoveyError, match="was passed from Python"):
+        _ = covey.load(gift).best
+
+
+def test_arguments_name_no_module(gift: Path):
+    """Gymnasium's adapter to old gym makes an environment from a name, `MODULE:ID`, which imports the module."""
+    names(RunFolder(gift), "gymnasium:GymV26Environment-v0", env_kwargs={"env_id": "evil:X"})
+    with pytest.raises(CoveyError, match="could import any module"):
+        _ = covey.load(gift).best
+
+
+def test_a_typed_wrapper_is_allowed():
+    import_plugins(["train", "td3", "--wrappers", "json.tool:main", "gymnasium.wrappers:X", "--env", "point"])
+    assert "json.tool" in allowed() and "gymnasium.wrappers" not in allowed(), "which needs no permission"
 
 
 def test_python_imports_only_the_plugins_that_are_named(gift: Path):

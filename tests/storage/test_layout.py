@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.storage.layout import best_arrays, is_per_member, pack, pack_best, snapshot, unpack, unpack_best
+from covey.storage.layout import (
+    HYPER,
+    best_arrays,
+    is_per_member,
+    pack,
+    pack_best,
+    snapshot,
+    unpack,
+    unpack_best,
+    with_hypers,
+)
 
 ROWS = 5
 
@@ -77,3 +87,15 @@ def test_a_replay_of_another_shape_is_refused():
 def test_two_arrays_of_one_name_are_refused():
     with pytest.raises(CoveyError, match="same name"):
         snapshot({"a/b": jnp.ones(1), "a": {"b": jnp.ones(1)}})
+
+
+def test_hyper_parameters_of_a_checkpoint_are_matched_with_those_of_the_program():
+    stored = {"members/hyper/tau": np.array([0.1, 0.2], np.float32), "members/hyper/gone": np.zeros(2), "block": 7}
+    found = with_hypers(stored, HYPER, {"tau": 0.5, "reward_weights.0": -1.0, "sac.actor_lr": 0.3})
+    assert {name: np.asarray(x).tolist() for name, x in found.items()} == {
+        "members/hyper/tau": pytest.approx([0.1, 0.2]),
+        "members/hyper/reward_weights/0": [-1.0, -1.0],
+        "members/hyper/sac/actor_lr": pytest.approx([0.3, 0.3]),
+        "block": 7,
+    }
+    assert with_hypers({"block": 7}, HYPER, {"tau": 0.5}) == {"block": 7}

@@ -18,9 +18,10 @@ from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
 from covey.storage.layout import restore, snapshot
+from covey.training.collect import Rows, decide
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
-from covey.training.trainer import Rows, Trainer
+from covey.training.trainer import Trainer
 from covey.types import Array, EnvSpec, Key
 from tests.host_tasks import Drift
 from tests.runs import TINY, assert_same_run
@@ -79,14 +80,14 @@ def by_hand(trainer: Trainer, blocks: int) -> Any:
     obs, first, last, memory = member.world.obs, member.world.first, member.world.last, member.world.memory
     agents, member = [member.world.env.actor, member.agent], member._replace(world=())
     learn = jax.jit(trainer.learn, static_argnames="warmup")
-    decide = jax.jit(trainer.decide, static_argnames="mode")
+    act = jax.jit(partial(decide, trainer.agent), static_argnames="mode")
     for number in range(int(start.block), int(start.block) + blocks):
         draws = trainer.draws(trainer.block_keys(member.key, jnp.int32(number))[1])
         collected = []
         for i in range(trainer.iterations):
             records, after = [], []
             for t in range(trainer.unroll):
-                decision = decide(agents[-2], member.hyper, memory, first, obs, draws.step[i, t], mode="sample")
+                decision = act(agents[-2], member.hyper, memory, first, obs, draws.step[i, t], mode="sample")
                 step = batch.step(np.asarray(decision.action))
                 reward, ended = jnp.where(last, 0.0, step.reward), last
                 terminated = jnp.asarray(step.terminated) & ~ended

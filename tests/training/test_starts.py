@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from covey.training.collect import draw_starts
 from covey.training.device import DeviceLoop
 from covey.types import EnvSpec
 from tests.tasks import Counter, assert_same, population, small_trainer
@@ -23,7 +24,8 @@ class ExpensiveStart(Counter):
 
 
 def drawn(trainer):
-    starts, _ = jax.eval_shape(trainer._starts, jax.random.key(0))
+    env, rows, envs = trainer.env, trainer.block_rows, trainer.envs
+    starts, _ = jax.eval_shape(lambda key: draw_starts(env, key, rows, envs), jax.random.key(0))
     return starts.episode.size
 
 
@@ -48,6 +50,6 @@ def test_episodes_begin_at_drawn_states_and_chunks_do_not_matter():
     # Of the short episodes in a block of 100 rows, the starts are the few that were drawn, in turn.
     rows = np.asarray(one.replay.data)[0, : int(one.replay.written), 0]
     starts = rows[rows[:, 1] == 0.0, 0]
-    count = trainer._episodes_per_block
+    count = -(-trainer.block_rows // trainer.env.spec.steps_per_start)
     assert count == 3 and len(np.unique(starts)) > count
     assert len(starts) > 3 * len(np.unique(starts))

@@ -44,6 +44,22 @@ class SkillAgent(Agent[State, Hyper, Memory], Protocol):
         """
         ...
 
+    def skill_reward(self, state: State, hyper: Hyper, memory: Memory, obs: Array, next_obs: Array, key: Key) -> Array:
+        """Returns the intrinsic reward of steps, without the environment's reward and without SMERL's gate.
+
+        Args:
+            state: The agent's state.
+            hyper: Hyper-parameters.
+            memory: Memories [rows] before the steps, with their skills.
+            obs: Observations [rows, ...] before the steps.
+            next_obs: Observations after them.
+            key: A random key.
+
+        Returns:
+            One reward for each step, [rows].
+        """
+        ...
+
     def measure(self, state: State, hyper: Hyper, paths: Paths, key: Key) -> Metrics:
         """Measures how well the skills differ, on episodes of the greedy policy.
 

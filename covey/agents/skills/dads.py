@@ -14,10 +14,11 @@ import optax
 from covey.agent import Decision, SamplePlan
 from covey.agents.sac import SAC_SPACE, SACConfig, SACHyper, SACState
 from covey.agents.skills.contract import Paths
-from covey.agents.skills.prior import Moves, Skills, coverage, moves, steps_of
+from covey.agents.skills.prior import Moves, Skills, coverage, greedy_moves, moves, steps_of
 from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC, require_one_skill_per_return
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
+from covey.nn.diagnostics import mean_and_std
 from covey.nn.mixture import Mixture, MixtureNetwork
 from covey.nn.networks import apply, init
 from covey.nn.normalise import RunningStats, deviation, init_stats, normalise, update_stats
@@ -48,10 +49,15 @@ class DADSConfig:
     """Prior of skills, and the descriptor in which they should differ."""
     dynamics: Torso = field(default_factory=Torso)
     """Torso of the skill dynamics."""
+    dynamics_optimiser: Optimiser = field(default_factory=Optimiser)
+    """Optimiser of the skill dynamics."""
     components: int = 4
     """Normal distributions in the mixture of the skill dynamics."""
     learn_variance: bool = False
     """Learn the standard deviations, between 0.3 and 10, instead of fixing them at 1."""
+    normalise_targets: bool = True
+    """Normalise the changes of the descriptor that the dynamics predict by their running statistics; without it the
+    dynamics predict changes in the descriptor's own units, and standard deviations are in these units too."""
     omit: int = -1
     """Leading coordinates of the descriptor that the dynamics do not receive; -1 omits those of a position."""
     samples: int = 100
@@ -189,7 +195,7 @@ class DADS:
         return DADSState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             dynamics=dynamics,
-            optimiser=Optimiser().init(dynamics),
+            optimiser=self.config.dynamics_optimiser.init(dynamics),
             statistics=DADSStatistics(init_stats(size), init_stats(size), self.skill_sac.no_episodes()),
         )
 
@@ -209,6 +215,13 @@ class DADS:
         else:
             log_prob = self._log_prob(state, obs, decision.extras["skill"], decision.action)[None]
         return decision._replace(extras=decision.extras | {"log_prob": log_prob})
+
+    def q_values(
+        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns SAC's values of an action with the current skill, [critics]."""
+        with_skill = self.skill_sac.with_skill(obs, memory.skill)
+        return self.skill_sac.sac.q_values(state.sac, hyper.sac, (), with_skill, action, target)
 
     def observe(self, state: DADSState, hyper: DADSHyper, rollout: Step, key: Key) -> DADSState:
         """Updates the running statistics with fresh data [T, N]."""
@@ -239,7 +252,7 @@ class DADS:
 
         parts = jax.tree.map(lambda x: x.reshape(every, -1, *x.shape[1:]), rewarded)
         sac, sac_metrics = jax.lax.scan(learn, state.sac, (parts, jax.random.split(key_sac, every)))
-        return state._replace(sac=sac), metrics | jax.tree.map(jnp.mean, sac_metrics)
+        return state._replace(sac=sac), metrics | jax.tree.map(lambda x: jnp.mean(x, axis=0), sac_metrics)
 
     def information(self, state: DADSState, data: Moves, key: Key) -> tuple[Array, Array]:
         """Returns the skill reward log L - log sum_i exp(clip(log q(d' | d, z_i) - log q(d' | d, z))), [rows].
@@ -256,7 +269,7 @@ class DADS:
         where = data.before[None] if self.inputs else data.before[None, :1]
         shape = (len(others), where.shape[1])
         skill = jnp.broadcast_to(others[:, None], (*shape, skills.size))
-        change = normalise(state.statistics.changes, data.after - data.before)
+        change = self.targets(state, data)
         own = self._mixture(state, state.dynamics, data.before, data.skill).log_prob(change)
         mixture = self._mixture(state, state.dynamics, jnp.broadcast_to(where, (*shape, where.shape[-1])), skill)
         other = mixture.log_prob(change[None])
@@ -273,6 +286,8 @@ class DADS:
         """Predicts the next descriptor [..., D]: its mean, or with a key a draw."""
         mixture = self._mixture(state, state.dynamics, descriptor, skill)
         change = mixture.expected() if key is None else mixture.sample(key)
+        if not self.config.normalise_targets:
+            return descriptor + change
         shape = (1,) * (descriptor.ndim - 1) + (-1,)
         scale = deviation(state.statistics.changes).reshape(shape)
         mean = state.statistics.changes.mean.reshape(shape)
@@ -286,11 +301,18 @@ class DADS:
         """Returns the memory at the first step of an episode with a given skill [K]."""
         return self.skill_sac.memory_for(skill)
 
+    def skill_reward(
+        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, next_obs: Array, key: Key
+    ) -> Array:
+        """Returns the intrinsic reward of steps [rows]: their information."""
+        data = greedy_moves(self.skill_sac.view, memory.skill, obs, next_obs)
+        return self.information(state, data, key)[0]
+
     def measure(self, state: DADSState, hyper: DADSHyper, paths: Paths, key: Key) -> Metrics:
         """Measures the information, the predictions of the dynamics over 1 and HORIZON steps, and the coverage."""
         data = moves(self.skill_sac.view, steps_of(paths))
         information, right = self.information(state, data, key)
-        change = normalise(state.statistics.changes, data.after - data.before)
+        change = self.targets(state, data)
         mixture = self._mixture(state, state.dynamics, data.before, data.skill)
         found = {
             "information": mean_valid(information, data.valid),
@@ -326,10 +348,15 @@ class DADS:
         reward = self.skill_sac.reward(state.statistics.finished, step, information, hyper.smerl_scale)
         return reward, mean_valid(information, data.valid)
 
+    def targets(self, state: DADSState, data: Moves) -> Array:
+        """Returns the changes of the descriptor [rows, D] that the dynamics learn to predict."""
+        change = data.after - data.before
+        return normalise(state.statistics.changes, change) if self.config.normalise_targets else change
+
     def update_dynamics(self, state: DADSState, hyper: DADSHyper, batch: Step) -> tuple[DADSState, Metrics]:
         """Makes one step of maximum likelihood of the descriptor's change, weighted by the off-policy correction."""
         data = moves(self.skill_sac.view, batch)
-        change = normalise(state.statistics.changes, data.after - data.before)
+        change = self.targets(state, data)
         weight = jnp.ones_like(data.valid)
         if self.config.correction:
             now = self._log_prob(state, batch.obs, batch.extras["skill"], batch.action)
@@ -343,8 +370,15 @@ class DADS:
             return -mean_valid(weight * log_prob, data.valid), log_prob
 
         (_, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.dynamics)
-        dynamics, optimiser = Optimiser().step(state.dynamics, gradient, state.optimiser, hyper.dynamics_lr)
-        metrics = {"log_likelihood": mean_valid(log_prob, data.valid)}
+        dynamics, optimiser = self.config.dynamics_optimiser.step(
+            state.dynamics, gradient, state.optimiser, hyper.dynamics_lr
+        )
+        mean, std = mean_and_std(change.reshape(-1), jnp.repeat(data.valid, change.shape[-1]))
+        metrics = {
+            "log_likelihood": mean_valid(log_prob, data.valid),
+            "dynamics_target_mean": mean,
+            "dynamics_target_std": std,
+        }
         if self.config.correction:
             metrics["correction"] = mean_valid(weight, data.valid)
         return state._replace(dynamics=dynamics, optimiser=optimiser), metrics

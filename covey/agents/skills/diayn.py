@@ -14,7 +14,7 @@ import optax
 from covey.agent import Decision, SamplePlan
 from covey.agents.sac import SAC_SPACE, SACConfig, SACHyper, SACState
 from covey.agents.skills.contract import Paths
-from covey.agents.skills.prior import Moves, Skills, coverage, moves, steps_of
+from covey.agents.skills.prior import Moves, Skills, coverage, greedy_moves, moves, steps_of
 from covey.agents.skills.skill_sac import Finished, SkillMemory, SkillSAC, require_one_skill_per_return
 from covey.hyper.range import Range
 from covey.nn.mixture import MixtureNetwork
@@ -44,6 +44,8 @@ class DIAYNConfig:
     """Prior of skills, and the descriptor in which they should differ."""
     discriminator: Torso = field(default_factory=Torso)
     """Torso of the discriminator."""
+    discriminator_optimiser: Optimiser = field(default_factory=Optimiser)
+    """Optimiser of the discriminator."""
 
     def __post_init__(self) -> None:
         require_one_skill_per_return(self)
@@ -151,7 +153,7 @@ class DIAYN:
         return DIAYNState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             discriminator=discriminator,
-            optimiser=Optimiser().init(discriminator),
+            optimiser=self.config.discriminator_optimiser.init(discriminator),
             statistics=DIAYNStatistics(init_stats(size), self.skill_sac.no_episodes()),
         )
 
@@ -164,6 +166,13 @@ class DIAYN:
     ) -> Decision:
         """Decides at one observation with the current skill."""
         return self.skill_sac.act(state.sac, hyper.sac, memory, obs, key, mode)
+
+    def q_values(
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+    ) -> Array:
+        """Returns SAC's values of an action with the current skill, [critics]."""
+        with_skill = self.skill_sac.with_skill(obs, memory.skill)
+        return self.skill_sac.sac.q_values(state.sac, hyper.sac, (), with_skill, action, target)
 
     def observe(self, state: DIAYNState, hyper: DIAYNHyper, rollout: Step, key: Key) -> DIAYNState:
         """Updates the running statistics with fresh data [T, N]."""
@@ -203,6 +212,13 @@ class DIAYN:
         """Returns the memory at the first step of an episode with a given skill [K]."""
         return self.skill_sac.memory_for(skill)
 
+    def skill_reward(
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, next_obs: Array, key: Key
+    ) -> Array:
+        """Returns the intrinsic reward of steps [rows]: their information."""
+        data = greedy_moves(self.skill_sac.view, memory.skill, obs, next_obs)
+        return self.information(state, state.discriminator, data)
+
     def measure(self, state: DIAYNState, hyper: DIAYNHyper, paths: Paths, key: Key) -> Metrics:
         """Measures the information between skills and descriptors, the discriminator's accuracy, and the coverage."""
         return self._measured(state, moves(self.skill_sac.view, steps_of(paths))) | coverage(paths, self.spec)
@@ -219,7 +235,7 @@ class DIAYN:
 
         metrics = self._measured(state, data)
         gradient = jax.grad(loss)(state.discriminator)
-        discriminator, optimiser = Optimiser().step(
+        discriminator, optimiser = self.config.discriminator_optimiser.step(
             state.discriminator, gradient, state.optimiser, hyper.discriminator_lr
         )
         return state._replace(discriminator=discriminator, optimiser=optimiser), metrics

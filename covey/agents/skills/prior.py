@@ -182,6 +182,12 @@ def moves(chosen: View, step: Step) -> Moves:
     return Moves(rows(step.obs[..., where]), rows(step.next_obs[..., where]), rows(step.extras["skill"]), valid)
 
 
+def greedy_moves(chosen: View, skill: Array, obs: Array, next_obs: Array) -> Moves:
+    """Returns the transitions of steps [rows] that were all made, with one skill [rows, K] each."""
+    where = jnp.array(chosen.descriptor)
+    return Moves(obs[..., where], next_obs[..., where], skill, jnp.ones(obs.shape[0]))
+
+
 def steps_of(paths: Paths) -> Step:
     """Returns the transitions [S, N, T] of paths."""
     obs = paths.obs[:, :, :-1]

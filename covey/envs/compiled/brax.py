@@ -1,6 +1,7 @@
 """Brax: robots of MuJoCo's benchmarks, simulated in JAX (`brax:NAME[@backend]`)."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from covey.envs.compiled.adapter import (
     relaxed_promotion,
     scalar,
 )
+from covey.envs.options import as_arguments, check_names, parameters
 from covey.errors import unknown
 from covey.types import Array, Descriptor, EnvSpec, Key
 
@@ -70,15 +72,19 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(f"{task}{end}" for task, known in TASKS.items() for end in _endings(known)))
 
 
-def make(name: str) -> "Brax":
-    """Makes the environment `brax:NAME[@backend]`. `ant_uni` is another name of `ant`."""
+def make(name: str, kwargs: Mapping[str, Any] | None = None) -> "Brax":
+    """Makes the environment `brax:NAME[@backend]` with Brax's arguments. `ant_uni` is another name of `ant`."""
     task, at, backend = name.partition("@")
     if task not in names():
         raise unknown("Brax environment", task, names())
     if at and backend not in BACKENDS:
         raise unknown("backend of Brax", backend, BACKENDS)
-    env = Brax(task.removesuffix(OMNI).removesuffix(UNI), backend or BACKENDS[0], task.endswith(OMNI))
-    _load(env.task, env.backend)
+    inner = task.removesuffix(OMNI).removesuffix(UNI)
+    if kwargs:
+        known = parameters(import_library("brax.envs", "brax")._envs[inner])
+        check_names(kwargs, known and tuple(n for n in known if n != "backend"), f"brax:{name}")
+    env = Brax(inner, backend or BACKENDS[0], task.endswith(OMNI), tuple(as_arguments(kwargs or {}).items()))
+    _load(env)
     return env
 
 
@@ -99,6 +105,7 @@ class Brax:
     task: str
     backend: str = BACKENDS[0]
     omni: bool = False
+    kwargs: tuple[tuple[str, Any], ...] = ()
 
     @property
     def spec(self) -> EnvSpec:
@@ -106,7 +113,7 @@ class Brax:
 
     def reset(self, key: Key) -> tuple[Any, Array]:
         with relaxed_promotion():
-            state = _load(self.task, self.backend).reset(key)
+            state = _load(self).reset(key)
         return state.pipeline_state, state.obs.astype(jnp.float32)
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
@@ -116,7 +123,7 @@ class Brax:
         with relaxed_promotion():
             # Brax reads only the physics of the previous state, so the other fields can be empty.
             before = State(state, nothing, nothing, nothing, metrics={}, info={})
-            after = _load(self.task, self.backend).step(before, jnp.clip(action, -1.0, 1.0))
+            after = _load(self).step(before, jnp.clip(action, -1.0, 1.0))
         reward = scalar(after.reward)
         if self.omni:
             reward = reward - scalar(after.metrics[TASKS[self.task].forward])
@@ -128,42 +135,42 @@ class Brax:
         if self.omni:
             return where[0, : len(task.directions)]
         if task.forward:
-            return (_clearance(_feet(self.task, self.backend), state.x) < TOUCH).astype(jnp.float32)
+            return (_clearance(_feet(self), state.x) < TOUCH).astype(jnp.float32)
         if self.task == "reacher":
             tip = jnp.array([0.11, 0.0, 0.0])
             return (where[1] + _rotate(tip, state.x.rot[1]))[:2]
         return where[-2, :2] if self.task == "pusher" else where[0, :1]
 
     def frame(self, state: Any) -> np.ndarray:
-        model = _load(self.task, self.backend).sys.mj_model
+        model = _load(self).sys.mj_model
         return draw(model, state.q, camera=0 if model.ncam else -1)
 
     def replay(self, states: list[Any]) -> str:
         """Returns Brax's HTML page that replays the states in a browser."""
         from brax.io import html
 
-        system = _load(self.task, self.backend).sys
+        system = _load(self).sys
         with quiet(), relaxed_promotion():
             return html.render(system.tree_replace({"opt.timestep": 1.0 / self.spec.frames_per_second}), states)
 
 
 @functools.cache
-def _load(task: str, backend: str) -> Any:
+def _load(env: Brax) -> Any:
     """Loads Brax's environment. Its arrays must not become tracers if the caller is being traced."""
     library = import_library("brax.envs", "brax")
     with loading_models(), jax.ensure_compile_time_eval():
-        return library.get_environment(task, backend=backend)
+        return library.get_environment(env.task, backend=env.backend, **dict(env.kwargs))
 
 
 @functools.cache
 def _spec(env: Brax) -> EnvSpec:
-    inner = _load(env.task, env.backend)
+    inner = _load(env)
     task = TASKS[env.task]
     _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     if env.omni:
         descriptor = _limits(task.directions, REACH)
     elif task.forward:
-        feet = _feet(env.task, env.backend)
+        feet = _feet(env)
         count = len(feet.names)
         descriptor = Descriptor(feet.names, (0.0,) * count, (1.0,) * count, is_position=False, reduce="mean")
     else:
@@ -194,10 +201,10 @@ class Feet(NamedTuple):
 
 
 @functools.cache
-def _feet(task: str, backend: str) -> Feet:
+def _feet(env: Brax) -> Feet:
     """Finds the feet: shapes that can collide, on links without children. The ant's have no names in Brax."""
     mujoco = load_mujoco()
-    model = _load(task, backend).sys.mj_model
+    model = _load(env).sys.mj_model
     parents = set(model.body_parentid[1:].tolist())
     found = []
     for geom in range(model.ngeom):

@@ -1,6 +1,7 @@
 """MuJoCo Playground: the DeepMind Control Suite and robots, simulated by MJX in JAX (`playground:NAME`)."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from covey.envs.compiled.adapter import (
     relaxed_promotion,
     scalar,
 )
+from covey.envs.options import as_arguments, check_names
 from covey.errors import require, unknown
 from covey.types import Array, EnvSpec, Key
 
@@ -30,8 +32,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_registry().ALL_ENVS))
 
 
-def make(name: str) -> "Playground":
-    """Makes the environment `playground:NAME`."""
+def make(name: str, kwargs: Mapping[str, Any] | None = None) -> "Playground":
+    """Makes the environment `playground:NAME` with values of its settings, such as `ctrl_dt`."""
     if name not in names():
         raise unknown("Playground environment", name, names())
     models = import_library("mujoco_playground._src.mjx_env", "playground").MENAGERIE_PATH
@@ -41,19 +43,22 @@ def make(name: str) -> "Playground":
         "which may take long: python -c 'from mujoco_playground._src.mjx_env import ensure_menagerie_exists "
         "as f; f()'. The control suite needs none: try playground:CheetahRun.",
     )
-    _load(name)
-    return Playground(name)
+    env = Playground(name, tuple(as_arguments(kwargs or {}).items()))
+    _load(env)
+    return env
 
 
 @dataclass(frozen=True)
 class Playground:
-    """A task of MuJoCo Playground with its default settings, except that MJX runs in JAX. It has no descriptor.
+    """A task of MuJoCo Playground. It has no descriptor.
 
+    Its settings are the defaults, except for `kwargs`, and that MJX runs in JAX.
     If a task has several observations, the policy gets the one called `state`.
     Reference: Zakka et al. (2025), arXiv 2502.08844.
     """
 
     name: str
+    kwargs: tuple[tuple[str, Any], ...] = ()
 
     @property
     def spec(self) -> EnvSpec:
@@ -61,11 +66,11 @@ class Playground:
 
     def reset(self, key: Key) -> tuple[Any, Array]:
         with relaxed_promotion():
-            state = jax.tree.map(jnp.asarray, _load(self.name).reset(key))
+            state = jax.tree.map(jnp.asarray, _load(self).reset(key))
         return state, _observed(state)
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
-        env = _load(self.name)
+        env = _load(self)
         before = state.replace(
             metrics=dict(state.metrics), info=dict(state.info)
         )  # `step` may modify these dictionaries
@@ -77,7 +82,7 @@ class Playground:
         return jnp.zeros(0)
 
     def frame(self, state: Any) -> np.ndarray:
-        model = _load(self.name).mj_model
+        model = _load(self).mj_model
         return draw(model, state.data.qpos, camera=0 if model.ncam else -1)
 
 
@@ -91,19 +96,34 @@ def _registry() -> Any:
 
 
 @functools.cache
-def _load(name: str) -> Any:
-    registry = _registry()
-    settings = registry.get_default_config(name)
-    settings.impl = IMPLEMENTATION
+def _load(env: Playground) -> Any:
     with loading_models(), jax.ensure_compile_time_eval():
-        return registry.load(name, config=settings)
+        return _registry().load(env.name, config=_settings(env))
+
+
+def _settings(env: Playground) -> Any:
+    """Returns the task's settings; those inside of others have dotted names, such as `noise_config.level`."""
+    settings = _registry().get_default_config(env.name)
+    settings.impl = IMPLEMENTATION
+    check_names(dict(env.kwargs), tuple(sorted(flat_names(settings))), f"playground:{env.name}")
+    settings.update_from_flattened_dict(dict(env.kwargs))
+    return settings
+
+
+def flat_names(settings: Any, path: str = "") -> list[str]:
+    """Returns the dotted names of all values in nested settings."""
+    found = []
+    for name, value in settings.items():
+        nested = hasattr(value, "items")
+        found += flat_names(value, f"{path}{name}.") if nested else [f"{path}{name}"]
+    return found
 
 
 @functools.cache
 def _spec(env: Playground) -> EnvSpec:
-    inner = _load(env.name)
+    inner = _load(env)
     _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
-    settings = _registry().get_default_config(env.name)
+    settings = _settings(env)
     require(
         settings.get("action_repeat", 1) == 1,
         f"playground:{env.name} repeats each action {settings.get('action_repeat')} times: covey does not support it.",

@@ -27,13 +27,15 @@ class Answers:
     Args:
         space: The observation space.
         name: The environment's full name, for error messages.
+        rewards: The keys of `info` that hold the parts of the reward; empty if the reward has one part.
     """
 
-    def __init__(self, space: Any, name: str) -> None:
+    def __init__(self, space: Any, name: str, rewards: tuple[str, ...] = ()) -> None:
         from gymnasium import spaces
 
         self.name = name
         self.space = space
+        self._rewards = rewards
         self._kinds = REAL if space.dtype is None or space.dtype.kind == "f" else "iub"
         self._shape = space.shape
         self._is_box = isinstance(space, spaces.Box)
@@ -62,21 +64,21 @@ class Answers:
         """Checks the return value of `step`.
 
         Returns:
-            The flattened observation, the reward, terminated and truncated.
+            The flattened observation, the reward (a list of its parts if there are several), terminated and truncated.
         """
         if not isinstance(answer, tuple | list) or len(answer) != 5:
             raise EnvError(
                 f"{self._subject} returned {described(answer)} from step: it must return (obs, reward, terminated, "
                 "truncated, info), as since Gymnasium 0.26."
             )
-        shown, reward, terminated, truncated, _ = answer
+        shown, reward, terminated, truncated, info = answer
         if type(reward) not in NUMBERS:
             self._check_reward(reward)
         if type(terminated) not in FLAGS:
             self._check_flag("terminated", terminated)
         if type(truncated) not in FLAGS:
             self._check_flag("truncated", truncated)
-        return self.flat(shown), reward, terminated, truncated
+        return self.flat(shown), self._parts(info) if self._rewards else reward, terminated, truncated
 
     def flat(self, shown: Any) -> np.ndarray:
         """Flattens an observation; raises an EnvError if it does not belong to the space."""
@@ -99,6 +101,16 @@ class Answers:
         array = _array(reward)
         if array is None or array.shape or array.dtype.kind not in REAL:
             raise EnvError(f"{self._subject} returned {described(reward)} as its reward: it must be one number.")
+
+    def _parts(self, info: Any) -> list[Any]:
+        """Returns the parts of the reward from `info`."""
+        for name in self._rewards:
+            part = _array(info.get(name))
+            if part is None or part.shape or part.dtype.kind not in REAL:
+                known = [key for key, x in info.items() if np.ndim(x) == 0 and _array(x).dtype.kind in REAL]  # type: ignore[union-attr]
+                has = f"Its numbers are: {', '.join(known)}." if known else "It has no numbers."
+                raise EnvError(f"{self._subject} has no number {name!r} (`reward_parts`) in the info of step. {has}")
+        return [info[name] for name in self._rewards]
 
     def _check_flag(self, what: str, flag: Any) -> None:
         array = _array(flag)

@@ -1,5 +1,6 @@
 """A batch of Gymnasium environments that are stepped one after the other in this process."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -28,7 +29,7 @@ class LocalBatch:
         factory: Makes one environment.
         spec: Its sizes and limits.
         state_size: Bytes of a saved state; 0 if states can't be saved.
-        name: The environment's name without the prefix, for error messages.
+        name: The environment's full name, for error messages.
         count: N.
     """
 
@@ -36,7 +37,7 @@ class LocalBatch:
         self.name = name
         self.spec = spec
         self.state_size = state_size
-        self._guard = Guard(f"gymnasium:{name}")
+        self._guard = Guard(name)
         with silence_mujoco(), self._guard.calling("__init__"):
             self.envs = [factory() for _ in range(count)]
         box = self.envs[0].action_space
@@ -44,7 +45,7 @@ class LocalBatch:
         self._dtype = box.dtype
         self._seeds: list[int | None] = [None] * count
         self._ended = np.zeros(count, bool)
-        self._answers = Answers(self.envs[0].observation_space, f"gymnasium:{name}")
+        self._answers = Answers(self.envs[0].observation_space, name, spec.rewards)
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         self.restart(seeds)
@@ -57,7 +58,7 @@ class LocalBatch:
     def step(self, actions: np.ndarray) -> HostStep:
         count = len(self.envs)
         obs = np.empty((count, self.spec.obs_size), np.float32)
-        reward = np.zeros(count, np.float32)
+        reward = np.zeros((count, *self.spec.reward_shape), np.float32)
         terminated = np.zeros(count, bool)
         truncated = np.zeros(count, bool)
         actions = self.spec.to_box(np.asarray(actions, np.float64), self._dtype).reshape(count, *self._shape)
@@ -92,14 +93,15 @@ class LocalBatch:
 
     def frame(self, index: int) -> np.ndarray:
         try:
-            picture = self.envs[index].render()
+            with warnings.catch_warnings(action="ignore"):
+                picture = self.envs[index].render()
         except Exception as error:
             text = str(error).partition("\n")[0]
-            raise CoveyError(f"gymnasium:{self.name} can't be drawn: {type(error).__name__}: {text}") from error
+            raise CoveyError(f"{self.name} can't be drawn: {type(error).__name__}: {text}") from error
         drawn = getattr(picture, "shape", ())[2:] == (3,)
         require(
             drawn,
-            f"gymnasium:{self.name} can't be drawn: with the render mode 'rgb_array', render() returns no picture.",
+            f"{self.name} can't be drawn: with the render mode 'rgb_array', render() returns no picture.",
         )
         return np.asarray(picture, np.uint8)
 

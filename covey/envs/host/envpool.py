@@ -3,13 +3,15 @@
 They use next-step resets, as Gymnasium does. Their states can't be saved, so a resumed run starts new episodes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.envs.host import gymnasium
+from covey.envs.options import as_arguments, check_names
 from covey.errors import CoveyError, require, unknown
 from covey.types import EnvSpec
 
@@ -20,6 +22,8 @@ class EnvPoolEnv:
 
     name: str
     spec: EnvSpec
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    """Options of EnvPool for this task, by name."""
     state_size: int = 0
     unsaved: str = "EnvPool does not expose its states"
 
@@ -27,8 +31,23 @@ class EnvPoolEnv:
         """Opens a pool with `workers` threads. EnvPool can't draw: with `draws`, Gymnasium's twin is opened instead."""
         return self._twin().open(count, 0, draws) if draws else PoolBatch(self, count, workers)
 
+    def adjusted(self, wrappers: tuple[Any, ...], episode_length: int, reward_parts: tuple[str, ...]) -> "EnvPoolEnv":
+        """Returns the task with another time limit, and the parts of its reward from `info`."""
+        require(not wrappers, f"`wrappers`: EnvPool steps envpool:{self.name} in C++. Try gymnasium:{self.name}.")
+        spec = replace(self.spec, rewards=reward_parts, reward_weights=(1.0,) * len(reward_parts))
+        if not episode_length:
+            return replace(self, spec=spec)
+        kwargs = (*self.kwargs, ("max_episode_steps", episode_length))
+        return replace(self, spec=replace(spec, episode_length=episode_length), kwargs=kwargs)
+
     def _twin(self) -> HostEnv:
         """Returns Gymnasium's environment of the same name; raises a CoveyError if there is none of the same sizes."""
+        own = [name for name, _ in self.kwargs if name != "max_episode_steps"]
+        require(
+            not own,
+            f"envpool:{self.name} can't be drawn: EnvPool has no pictures, and gymnasium:{self.name} would be another "
+            f"environment, because it does not have EnvPool's `env_kwargs` {', '.join(own)}.",
+        )
         try:
             twin = gymnasium.make(self.name)
         except CoveyError as error:
@@ -44,17 +63,21 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_envpool().list_all_envs()))
 
 
-def make(name: str) -> EnvPoolEnv:
-    """Makes the task with this ID; raises a CoveyError if its action space is not a box."""
+def make(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvPoolEnv:
+    """Makes the task with this ID and EnvPool's options for it; raises a CoveyError if its action space is no box."""
     envpool = _envpool()
     if name not in envpool.list_all_envs():
         raise unknown("EnvPool environment", name, envpool.list_all_envs())
     from gymnasium import spaces
 
-    made = envpool.make_spec(name)
+    options = as_arguments(kwargs or {})
+    check_names(options, tuple(envpool.make_spec(name).config._fields) if options else (), f"envpool:{name}")
+    made = envpool.make_spec(name, **options)
     box = gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}")
     size = spaces.flatdim(made.gymnasium_observation_space)
-    return EnvPoolEnv(name, EnvSpec(obs_size=size, episode_length=made.config.max_episode_steps, **box))
+    return EnvPoolEnv(
+        name, EnvSpec(obs_size=size, episode_length=made.config.max_episode_steps, **box), tuple(options.items())
+    )
 
 
 def _envpool() -> Any:
@@ -84,20 +107,27 @@ class PoolBatch:
         # EnvPool's seeds are signed 32-bit integers.
         own = [int(seed) >> 1 for seed in seeds]
         self._pool = _envpool().make_gymnasium(
-            self.env.name, num_envs=self.count, num_threads=min(self.threads, self.count), seed=own
+            self.env.name,
+            num_envs=self.count,
+            num_threads=min(self.threads, self.count),
+            seed=own,
+            **dict(self.env.kwargs),
         )
         self._starts = True
 
     def step(self, actions: np.ndarray) -> HostStep:
         none = np.zeros(self.count, bool)
         if self._starts:
-            return HostStep(self._first(), np.zeros(self.count, np.float32), none, none, none)
+            nothing = np.zeros((self.count, *self.env.spec.reward_shape), np.float32)
+            return HostStep(self._first(), nothing, none, none, none)
         box = self._pool.action_space
         actions = self.env.spec.to_box(np.asarray(actions, np.float64), box.dtype).reshape(self.count, *box.shape)
-        obs, reward, terminated, truncated, _ = self._pool.step(actions)
+        obs, reward, terminated, truncated, info = self._pool.step(actions)
         ends = terminated.astype(bool), truncated.astype(bool)
         shapes = {x.shape for x in (reward, *ends)}
         require(shapes == {none.shape}, f"envpool:{self.env.name} returned rewards and flags of the shapes {shapes}.")
+        if self.env.spec.rewards:
+            reward = self._parts(info)
         return HostStep(self._flat(obs), reward.astype(np.float32), *ends, none)
 
     def save(self) -> np.ndarray:
@@ -117,6 +147,17 @@ class PoolBatch:
     def _first(self) -> np.ndarray:
         self._starts = False
         return self._flat(self._pool.reset()[0])
+
+    def _parts(self, info: dict[str, Any]) -> np.ndarray:
+        """Returns the parts of the reward [N, parts]. The step that starts an episode has no reward."""
+        known = [name for name, x in info.items() if np.shape(x) == (self.count,)]
+        for name in self.env.spec.rewards:
+            require(
+                name in known,
+                f"The environment envpool:{self.env.name} has no number {name!r} (`reward_parts`) in the info of step. "
+                f"Its numbers are: {', '.join(known)}.",
+            )
+        return np.stack([info[name] for name in self.env.spec.rewards], axis=1)
 
     def _flat(self, obs: Any) -> np.ndarray:
         """Flattens observations to [N, D]. Those in a dictionary are concatenated in the order of their sorted keys."""

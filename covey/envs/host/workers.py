@@ -96,19 +96,25 @@ class WorkerBatch:
         workers: The number of processes.
         name: The environment's name, for error messages.
         patience: Seconds that a step may take.
+        parts: The number of parts of the reward; 0 if it has one.
     """
 
     def __init__(
-        self, make: Callable[[int], HostBatch], count: int, workers: int, name: str, patience: float = 60.0
+        self,
+        make: Callable[[int], HostBatch],
+        count: int,
+        workers: int,
+        name: str,
+        patience: float = 60.0,
+        parts: int = 0,
     ) -> None:
-        import cloudpickle
-
         require(
             0 < workers <= count, f"`workers` must be between 1 and {count}, the number of environments, not {workers}."
         )
         shares = np.array_split(np.arange(count), workers)
         self._places = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
-        self._payloads = [cloudpickle.dumps((make, len(share))) for share in shares]
+        self._payloads = [_pickled((make, len(share)), name) for share in shares]
+        self._parts = (parts,) if parts else ()
         self._patience = patience
         self._name = name
         self._seeds = np.zeros(count, np.uint32)
@@ -181,7 +187,19 @@ class WorkerBatch:
         except CrashError as error:
             return self._restarted(index, str(error))
         none = np.zeros(len(obs), bool)
-        return HostStep(obs, np.zeros(len(obs), np.float32), none, none, ~none)
+        return HostStep(obs, np.zeros((len(obs), *self._parts), np.float32), none, none, ~none)
+
+
+def _pickled(payload: Any, name: str) -> bytes:
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(payload)
+    except Exception as error:  # an object may raise anything when it is pickled
+        raise CoveyError(
+            f"The environment {name} can't be sent to worker processes: {type(error).__name__}: {error}. Pass a class "
+            "or a function that makes it from what it can import, or leave `workers` out."
+        ) from None
 
 
 def _serve(requests: Connection, payload: bytes) -> None:
