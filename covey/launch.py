@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from covey.callbacks import Hooks
 from covey.errors import CoveyError, require
 from covey.evaluation import GIF_FRAMES, Interval
 from covey.evaluation.advice import Facts
+from covey.hyper.names import field_of
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands
 from covey.population.job import compare
@@ -356,7 +358,7 @@ def winner_command(run: Run) -> str:
     config = run.config
     plain = preset_config(config.algorithm, env=config.env).resolved()
     found = flat(run.best_hyper())
-    tuned = {f"hyper.{name}": found[name] for name in config.searched()}
+    tuned = {f"hyper.{name}": found[name] for name in map(field_of, config.searched())}
     changed = {name: value for name, _, value in differences(plain, config) if name.split(".")[0] not in UNTUNED}
     if config.capacity == min(config.steps, MOST_REPLAY):
         changed.pop("capacity", None)
@@ -371,6 +373,8 @@ def winner_command(run: Run) -> str:
 
 def _option(name: str, value: Any) -> str:
     flag = name.replace("_", "-")
+    if isinstance(value, dict):
+        return " ".join(f"--{flag}.{each} {shlex.quote(str(x))}" for each, x in value.items())
     if isinstance(value, bool):
         path, _, last = flag.rpartition(".")
         return f"--{path}{'.' if path else ''}{'' if value else 'no-'}{last}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.evaluation.stats import Interval
+from covey.hyper.names import field_of
 from covey.hyper.range import Range
 
 FAR = 30.0
@@ -44,7 +45,7 @@ def far_outside(facts: Facts) -> str:
     """Hyper-parameters far outside of their search range. Zero is a choice: it switches something off."""
     found = []
     for name, values in facts.hyper.items():
-        space = facts.space[name]
+        space = facts.space[field_of(name)]
         far = [value for value in values if value != 0 and _is_far(value, space)]
         if far:
             found.append(f"{name} {far[0]:g} (usual: {space.low:g} to {space.high:g})")

@@ -17,7 +17,7 @@ from rich.table import Column
 from covey.devices import devices as local_devices
 from covey.evaluation.advice import SAME, Facts, notes
 from covey.evaluation.stats import Interval
-from covey.hyper.names import by_name
+from covey.hyper.names import by_name, field_of
 from covey.plots.style import short_number
 from covey.run.config_text import differences
 from covey.run.program import Program
@@ -266,7 +266,8 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
-    hyper = [each for each in differences(type(config.hyper)(), config.hyper) if each[0] not in program.space]
+    tuned = {field_of(name) for name in program.space}
+    hyper = [each for each in differences(type(config.hyper)(), config.hyper) if each[0] not in tuned]
     chosen = differences(type(config.agent)(), config.agent) + hyper
     if chosen:
         values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
@@ -290,7 +291,7 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
 
 def option_text(value: Any) -> str:
     """Returns the value of an option as the command line takes it."""
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _evaluations(program: Program) -> str:

@@ -84,12 +84,18 @@ class Program:
     def warmup_rows(self) -> int:
         return self.warmup * self.loop.trainer.block_rows
 
-    def init(self, folder: "RunFolder", say: Callable[[str], None]) -> Population:
-        """Creates the members: member i from the seed + i, with what `init_from` and `replay` give them."""
+    def init(self, say: Callable[[str], None], folder: "RunFolder | None" = None) -> Population:
+        """Creates the members: member i from the seed + i, with what `init_from` and `replay` give them.
+
+        Args:
+            say: Called with lines about what they start with.
+            folder: The run folder, which records what came from another run; needed with `init_from`.
+        """
         with backend.silence_xla():
             hypers = draw_hypers(self.space, self.config.seed, self.members)
             population = self.loop.init(hypers, self.config.seed + self.members.start)
         if self.config.init_from:
+            assert folder is not None
             population = self._start_from(population, folder, say)
         if not self.config.replay:
             return population

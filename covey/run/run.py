@@ -410,8 +410,18 @@ class Run:
 
 
 def _as_dict(hyper: Any) -> dict[str, Any]:
-    """Returns a Hyper as nested dictionaries of numbers."""
-    return {
-        name: _as_dict(value) if hasattr(value, "_asdict") else float(f"{float(value):.6g}")
-        for name, value in hyper._asdict().items()
-    }
+    """Returns a Hyper as nested dictionaries of numbers and lists of numbers, without those that are None."""
+    found = {}
+    for name, value in hyper._asdict().items():
+        if hasattr(value, "_asdict"):
+            found[name] = _as_dict(value)
+        elif isinstance(value, tuple):
+            found[name] = [_rounded(each) for each in value]
+        elif value is not None:
+            found[name] = _rounded(value)
+    return found
+
+
+def _rounded(number: Any) -> float:
+    """Returns a float32 with the digits that it has."""
+    return float(f"{float(number):.6g}")

@@ -102,7 +102,7 @@ class Session:
         """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
         if found is None:
-            self.population, info = self.program.init(self.folder, self.reporter.say), {}
+            self.population, info = self.program.init(self.reporter.say, self.folder), {}
         else:
             arrays, info = found
             require_fields(info, "step", "wall", "best", "files")

@@ -19,6 +19,7 @@ SPACE = {"actor_lr": Range(1e-5, 3e-3), "discount": Range(0.9, 0.999, "one_minus
     [
         ({"actor_lr": 10.0}, "actor_lr 10 (usual: 1e-05 to 0.003)"),
         ({"actor_lr": 1e-9}, "actor_lr 1e-09"),
+        ({"noise.1": 2.0}, "noise.1 2"),
         ({"discount": 0.0}, ""),
         ({"discount": 0.99999}, "discount 0.99999"),
         ({"noise": 1.5}, "noise 1.5"),
