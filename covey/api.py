@@ -43,10 +43,7 @@ class RunOptions(ResumeOptions, total=False):
     """Options of a run. `RunConfig` describes each."""
 
     agent: Any
-<<<<<<< HEAD
     hidden: Sequence[int] | int
-=======
->>>>>>> h-console
     env: Any
     name: str
     env_kwargs: dict[str, Any]
@@ -55,10 +52,6 @@ class RunOptions(ResumeOptions, total=False):
     reward_parts: Sequence[str]
     eval_env: Any
     eval_env_kwargs: dict[str, Any]
-<<<<<<< HEAD
-    name: str
-=======
->>>>>>> h-console
     seed: int
     envs: int
     warmup: float

@@ -64,11 +64,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     linear, exponential, cosine; for example linear:0.3:0.05."""
     env: str = "pendulum"
     """The environment; `covey envs` lists them. --env-kwargs.NAME VALUE sets an argument of it."""
-<<<<<<< HEAD
-=======
     name: str = ""
     """A name for the run: its folder is runs/NAME, and curves show it in their legend."""
->>>>>>> h-console
     env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
     """Keyword arguments of the environment, as JSON values."""
     wrappers: tuple[str, ...] = ()
@@ -83,11 +80,6 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     it."""
     eval_env_kwargs: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict, hash=False)
     """Keyword arguments of the evaluation environment; without `eval_env`, besides those of the environment."""
-<<<<<<< HEAD
-    name: str = ""
-    """A name for the run: its folder is runs/NAME, and curves show it in their legend."""
-=======
->>>>>>> h-console
     steps: Count = 20_000
     """Environment steps of each member."""
     seed: int = 0

@@ -38,7 +38,7 @@ def started(source: covey.Run, part: str, out: Path, algorithm: str = "sac", **o
     config = default_config(algorithm, **(SHORT | {"init_from": f"{source.path}{part}"} | options)).resolved()
     out.mkdir(exist_ok=True)
     said: list[str] = []
-    population = build(config).init(RunFolder(out), said.append)
+    population = build(config).init(said.append, RunFolder(out))
     leaves = jax.tree.flatten_with_path(population.members.agent)[0]
     found = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(x) for path, x in leaves}
     return found | {"said": said}  # type: ignore[operator]
