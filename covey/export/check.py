@@ -11,7 +11,7 @@ import numpy as np
 from covey.errors import require
 from covey.export.opened import Arrays, Opened
 from covey.export.source import Source, as_keys, key_data
-from covey.export.trace import CALLS, DRAWS, memory_names
+from covey.export.trace import CALLS, DRAWS, memory_names, needed_equations
 
 LIMIT = 1e-5
 """The largest difference, as a share of the range of an action."""
@@ -111,7 +111,7 @@ def _policy(source: Source, noise: Arrays) -> Callable[[np.ndarray, Any], Arrays
 def _with_draws(jaxpr: Any, constants: Any, inputs: Any, noise: Arrays, numbers: "itertools.count[int]") -> list[Any]:
     """Computes equations with given random numbers in place of those that they draw."""
     values = dict(zip(jaxpr.constvars, constants, strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
-    for equation in jaxpr.eqns:
+    for equation in needed_equations(jaxpr):
         given = [atom.val if hasattr(atom, "val") else values[atom] for atom in equation.invars]
         kind = DRAWS.get(equation.params.get("name", "")) if equation.primitive.name in CALLS else None
         if kind:

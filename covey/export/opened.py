@@ -152,7 +152,8 @@ class CPolicy:
         """Makes one decision for a batch, row by row."""
         obs = np.ascontiguousarray(inputs["obs"], np.float32)
         noise = [np.ascontiguousarray(inputs[name], np.float32) for name in self.noise]
-        memory = [np.array(inputs[name], "uint8" if dtype == "bool" else dtype) for name, _, dtype in self.fields]
+        kinds = {name: "uint8" if dtype == "bool" else dtype for name, _, dtype in self.fields}
+        memory = [np.array(inputs[name], kind, order="C") for name, kind in kinds.items()]
         action = np.zeros((len(obs), *self.about["action"]["shape"]), np.float32)
         for row in range(len(obs)):
             arrays = [obs, *noise, *memory, action]

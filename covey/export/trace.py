@@ -74,10 +74,24 @@ def _walk(graph: Graph, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[A
     def read(atom: Any) -> Any:
         return _concrete(atom.val) if hasattr(atom, "val") else values[atom]
 
-    for equation in jaxpr.eqns:
+    for equation in needed_equations(jaxpr):
         found = _equation(graph, equation, [read(atom) for atom in equation.invars])
         values |= dict(zip(equation.outvars, found, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def needed_equations(jaxpr: Any) -> list[Any]:
+    """Returns the equations that the results depend on, in their order.
+
+    An agent also computes numbers for its replay, perhaps with operations that no file can store.
+    """
+    needed = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
+    kept = []
+    for equation in reversed(jaxpr.eqns):
+        if needed & set(equation.outvars):
+            needed |= {atom for atom in equation.invars if not hasattr(atom, "val")}
+            kept.append(equation)
+    return kept[::-1]
 
 
 def _equation(graph: Graph, equation: Any, inputs: list[Any]) -> list[Any]:

@@ -97,7 +97,7 @@ def test_a_run_with_objects(tmp_path: Path):
     with pytest.raises(CoveyError, match=r"was passed from Python \(object.*covey.load\(path, env=...\)"):
         _ = covey.load(made.path).best
     with pytest.raises(CoveyError, match="was passed from Python"):
-        covey.resume(made.path, quiet=True)
+        covey.resume(made.path, steps=80, quiet=True)
     again = covey.load(made.path, env=lambda: Arm(0.5), eval_env=short_arm).evaluate(episodes=2)
     np.testing.assert_array_equal(again.episodes.returns, found.episodes.returns)
     longer = covey.resume(made.path, env=lambda: Arm(0.5), eval_env=short_arm, steps=80, quiet=True)

@@ -99,7 +99,7 @@ def test_a_config_file_says_everything(preset, tmp_path: Path, capsys):
 def test_wrong_values_from_python():
     with pytest.raises(covey.CoveyError, match="`preset` must be True or False, not 'off'"):
         covey.train("td3", preset="off")  # type: ignore[arg-type]
-    with pytest.raises(covey.CoveyError, match="`env` must be str"):
+    with pytest.raises(covey.CoveyError, match="`env` must be a name"):
         covey.train("td3", env=["point"])
 
 

@@ -56,7 +56,7 @@ def test_a_run_is_resumed_from_python(tmp_path: Path):
     assert longer.config.steps == 2 * run.config.steps and longer.config.hyper.actor_lr == "0.001"
     assert longer.config.hyper.critic_lr == run.config.hyper.critic_lr
     assert max(longer.metrics()["eval/return"]["step"]) == 2 * run.config.steps
-    with pytest.raises(covey.CoveyError, match="env is 'point' there and 'pendulum' here"):
+    with pytest.raises(covey.CoveyError, match="`env` is 'point' in this run, and can't change within it"):
         covey.resume(run.path, quiet=True, env="pendulum")  # pyright: ignore[reportCallIssue]
 
 
