@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, require
 from covey.export.c_file import c_header
 from covey.export.contract import contract
 from covey.export.graph import Graph
@@ -19,6 +20,7 @@ from covey.export.onnx_file import onnx_model
 from covey.export.seal import SEAL, sealed
 from covey.export.source import Source, as_keys, check_is_greedy
 from covey.export.trace import memory_names, trace
+from covey.install import install_command
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
@@ -36,8 +38,16 @@ def graph_of(source: Source, batched: bool = True) -> Graph:
     return graph
 
 
+def require_package(name: str, kind: str) -> None:
+    """Raises an error that names the command if a package is not installed."""
+    installed = find_spec(name) is not None
+    require(installed, f"The format {kind} needs {name}. Install it:\n  {install_command('export')}")
+
+
 def write_onnx(source: Source) -> bytes:
     """Returns a policy as an ONNX model; its metadata hold the contract."""
+    require_package("onnx", "onnx")
+    require_package("onnxruntime", "onnx")
     graph = graph_of(source)
     about = contract(source.spec, source.start(), graph, source.facts)
     return sealed(onnx_model(graph, {"covey": json.dumps(about), "seal": SEAL}))
@@ -65,6 +75,7 @@ def write_c(source: Source) -> bytes:
 
 def write_jax(source: Source) -> bytes:
     """Returns a policy as a program of `jax.export`, for CPU, CUDA and TPU, beside its contract."""
+    require_package("flatbuffers", "jax")
     start = source.start()
     leaves, structure = jax.tree.flatten(start)
     names = memory_names(start)

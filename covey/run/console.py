@@ -245,7 +245,7 @@ class _Cell:
 
     def show(self, share: float, text: str) -> None:
         """Shows a bar and a text below it."""
-        from IPython.display import display
+        from IPython.display import display  # pyright: ignore[reportMissingImports]
 
         full = int(NOTEBOOK_WIDTH * 0.6 * min(share, 1.0))
         bar = "━" * full + "╌" * (int(NOTEBOOK_WIDTH * 0.6) - full)

@@ -86,3 +86,12 @@ def test_push_and_load_through_a_folder(folder: Path, tmp_path: Path, capsys: py
     assert main(["load", str(shared), "--out", str(tmp_path / "got")]) == 1
     assert main(["load", "no name"]) == 1
     assert "neither USER/NAME" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    from covey.export import writers
+
+    monkeypatch.setattr(writers, "find_spec", lambda name: None)
+    assert main(["export", str(folder)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The format onnx needs onnx. Install it:" in said and "pip install" in said
