@@ -2,6 +2,7 @@
 
     covey train sac --env gymnasium:Pendulum-v1 --steps 8000 --out runs/deploy
     python -m benchmarks.deploy runs/deploy
+    python -m benchmarks.deploy --parity          # trains every agent for a few thousand steps, and exports it
 
 Each format plays 100 episodes in an environment of its own, which has Gymnasium and what the format needs, but neither
 JAX nor covey. The return must be that of the trained policy.
@@ -23,6 +24,7 @@ from covey.evaluation.stats import mean_interval
 from covey.export import runner
 
 EPISODES = 100
+STEPS = 6000
 PLAY = """\
 import sys
 import gymnasium as gym
@@ -80,9 +82,13 @@ void act(const float *obs, float *action) {
 def main() -> None:
     """Prints both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("--parity", action="store_true")
     parser.add_argument("--episodes", type=int, default=EPISODES)
     options = parser.parse_args()
+    if options.parity:
+        parity()
+        return
     run = covey.load(options.run)
     with tempfile.TemporaryDirectory() as folder:
         files = {kind: run.export(Path(folder) / kind, format=kind).path for kind in (*ACT, "jax")}
@@ -98,6 +104,18 @@ def main() -> None:
             size = run.best.program.spec.obs_size
             one, many = (latency(policy, np.zeros(shape, np.float32)) for shape in ((size,), (64, size)))
             print(f"| {name} | {one:.0f} us | {many:.0f} us |")
+
+
+def parity() -> None:
+    """Prints how far the exported files of every agent differ from the trained policy."""
+    print(f"| agent | task | steps | {' | '.join((*ACT, 'jax'))} | ties |\n|---|---|---:|{'---:|' * (len(ACT) + 2)}")
+    for name in covey.agents.REGISTRY:
+        env = "point-free" if covey.agents.entry(name).is_skill_agent else "pendulum"
+        with tempfile.TemporaryDirectory() as folder:
+            run = covey.train(name, env=env, steps=STEPS, evaluations=2, out=Path(folder) / "run", quiet=True)
+            proofs = [run.export(format=kind).proof for kind in (*ACT, "jax")]
+        shown = " | ".join(f"{proof.difference:.1e}" for proof in proofs)
+        print(f"| {name} | {env} | {STEPS:,} | {shown} | {max(proof.ties for proof in proofs)} |", flush=True)
 
 
 def played(kind: str, folder: Path, env: str, episodes: int) -> np.ndarray:
