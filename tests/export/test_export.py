@@ -24,8 +24,13 @@ FORMATS = ["onnx", "numpy", "jax", "c"] if shutil.which("cc") else ["onnx", "num
 SUFFIXES = {"onnx": ".onnx", "numpy": ".npz", "c": ".h", "jax": ".jax"}
 
 
-@pytest.mark.parametrize("explore", [False, True], ids=["greedy", "explore"])
-@pytest.mark.parametrize("name", list(agents.REGISTRY))
+EXPLORING = ("td3", "taac", "dads")
+"""Agents of each way to explore: noise, a switch, a skill that is drawn again."""
+
+
+@pytest.mark.parametrize(
+    ("name", "explore"), [*((name, False) for name in agents.REGISTRY), *((name, True) for name in EXPLORING)]
+)
 def test_every_agent_in_every_format(name: str, explore: bool, tmp_path: Path):
     policy = source(name, explore=explore)
     for kind in FORMATS if explore is False else ("numpy", "jax"):

@@ -14,7 +14,7 @@ from covey.storage.store import Store
 from tests.runs import FLAGS
 
 SCRIPT = """
-import ctypes, signal, sys, time
+import ctypes, signal, sys, threading, time
 from covey.signals import LISTENER, signals_to
 class Work:
     patience = 0.3
@@ -27,7 +27,7 @@ with LISTENER.listening(), signals_to(ask), LISTENER.watching(Work()):
 print("ended")
 """
 BUSY = """signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # another thread is interrupted then
-    print("ready", flush=True)
+    threading.Timer(0.3, print, ("ready",), {"flush": True}).start()  # when the main thread sleeps in C
     ctypes.CDLL(None).sleep(60)"""
 ANSWERS = """print("ready", flush=True)
     time.sleep(0.2)
