@@ -92,7 +92,9 @@ def compare_through(reward: Array, discount: Array, keep: Array, instead: Array)
 
 
 def td_loss(kind: TDLoss, error: Array, delta: float = DELTA) -> Array:
-    """Returns the loss of each TD error: e^2, |e|, or Huber's: e^2 / 2 up to `delta`, delta (|e| - delta / 2) beyond.
+    """Returns the loss of each TD error e: e^2, abs(e), or Huber's.
+
+    Huber's is e^2 / 2 up to `delta`, and delta (abs(e) - delta / 2) beyond.
 
     Args:
         kind: `squared`, `huber` or `absolute`.

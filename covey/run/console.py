@@ -266,12 +266,17 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
+    given = _environment_options(config)
+    if given:
+        reporter.detail(f"environment: {given}")
     tuned = {field_of(name) for name in program.space}
     hyper = [each for each in differences(type(config.hyper)(), config.hyper) if each[0] not in tuned]
     chosen = differences(type(config.agent)(), config.agent) + hyper
     if chosen:
         values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
-        reporter.detail(f"{'preset (--preset off ignores it)' if is_preset else 'options'}: {values}")
+        reporter.detail(
+            f"{'options, also of the preset (--preset off ignores it)' if is_preset else 'options'}: {values}"
+        )
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
         replaced = config.pbt.losers(config.members)
@@ -287,6 +292,13 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}
     reporter.advise(Facts(hyper=fixed, space=program.policy.entry.space))
+
+
+def _environment_options(config: Any) -> str:
+    """Returns the options of the environment that were given, as text."""
+    names = ("env_kwargs", "wrappers", "episode_length", "reward_parts", "eval_env", "eval_env_kwargs")
+    given = {name: getattr(config, name) for name in names if getattr(config, name)}
+    return ", ".join(f"{name} {option_text(value)}" for name, value in given.items())
 
 
 def option_text(value: Any) -> str:

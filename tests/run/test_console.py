@@ -115,7 +115,8 @@ def test_a_table_of_seeds():
 
 def test_what_a_run_says(tmp_path: Path, capsys):
     """The name, the seeds, what the interval means, a rate that can't be right, and a line for each seed."""
-    flags = [*FLAGS, "--seeds", "2", "--name", "my run", "--hyper.actor-lr", "10", "--out", str(tmp_path / "run")]
+    flags = [*FLAGS, "--seeds", "2", "--name", "my run", "--hyper.actor-lr", "10", "--episode-length", "90"]
+    flags += ["--out", str(tmp_path / "run")]
     assert main(["train", "td3", *flags]) == 0
     out = capsys.readouterr().out
     assert out.startswith("my run: td3 on point, 1,200 steps, 2 seeds (0 to 1)")
@@ -123,7 +124,7 @@ def test_what_a_run_says(tmp_path: Path, capsys):
         "evaluation every 400 steps: mean return of 2 seeds, 4 greedy episodes each [95 % interval over seeds]" in out
     )
     assert "Note: far outside of the usual range: actor_lr 10 (usual: 1e-05 to 0.003)" in out
-    assert "  train -" in out and "warm-up" in out
+    assert "  environment: episode_length 90" in out and "  train -" in out and "warm-up" in out
     assert "  seed  last evaluation" in out and out.count("Best policy") == 1
     assert covey.load(tmp_path / "run").config.name == "my run"
 

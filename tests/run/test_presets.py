@@ -75,7 +75,9 @@ def test_a_run_with_and_without_its_preset(preset, tmp_path: Path, capsys):
     for name, more in (("with", []), ("without", ["--preset", "off"])):
         assert main(["train", "td3", *flags, *more, "--out", str(tmp_path / name)]) == 0
         out = capsys.readouterr().out
-        assert ("  preset (--preset off ignores it): networks.actor.hidden 16" in out) == (name == "with")
+        assert ("  options, also of the preset (--preset off ignores it): networks.actor.hidden 16" in out) == (
+            name == "with"
+        )
         assert ("actor_lr 0.001" in out) == (name == "with")
     one, two = saved(tmp_path / "with"), saved(tmp_path / "without")
     assert one["hyper"].pop("actor_lr") == "0.001" and two["hyper"].pop("actor_lr") == "0.0003"
