@@ -13,6 +13,9 @@ from covey.plots.style import COLOURS, INK, Picture, set_title, steps_figure, wr
 LABELS = {"eval/return": "return", "skills/information": "information in nats"}
 """Labels of the vertical axis, for metrics that have a common name."""
 
+LONG_LABEL = 24
+"""Characters of a label up to which the legend lies within the axes."""
+
 
 class Curve(NamedTuple):
     """A metric of one run over environment steps, with its 95 % interval; all arrays are [points]."""
@@ -111,7 +114,11 @@ def _draw(panels: Mapping[str, Sequence[Curve]], out: Path, title: str) -> Pictu
     all_axes[-1].set_xlabel("environment steps", color=INK)
     set_title(all_axes[0], title)
     if any(len(curves) > 1 for curves in panels.values()):
-        all_axes[0].legend(frameon=False, labelcolor=INK)
+        handles, labels = all_axes[0].get_legend_handles_labels()
+        if max(map(len, labels)) > LONG_LABEL:  # it would cover the curves
+            figure.legend(handles, labels, frameon=False, labelcolor=INK, loc="outside lower left")
+        else:
+            all_axes[0].legend(frameon=False, labelcolor=INK)
     return write_figure(figure, out)
 
 

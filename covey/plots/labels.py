@@ -49,7 +49,7 @@ def _text(name: str, value: Any) -> str:
     """Returns an option in short; the names of agents and environments speak for themselves."""
     if name in ("algorithm", "env"):
         return str(value)
-    words = name.removeprefix("agent.").removeprefix("hyper.")
+    words = ".".join(name.removeprefix("agent.").removeprefix("hyper.").split(".")[-2:])
     return f"{words} {' '.join(map(str, value)) if isinstance(value, list) else value}"
 
 

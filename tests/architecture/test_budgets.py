@@ -17,7 +17,7 @@ BUDGETS = {
     # link, and safetensors are read in one pass that tells errors of the disk from wrong content.
     "storage/checkpoint": 460,
     # 350 before figures had several panels and were shown in notebooks.
-    "plots/curves": 365,
+    "plots/curves": 370,
 }
 """A module, and the code lines of it and all that it imports."""
 MOST_LINES = 50
