@@ -11,7 +11,15 @@ from covey.evaluation import FixedSkill, chosen_skill
 from covey.export.source import Source
 from covey.run.config_text import from_json
 from covey.training.precision import in_precision
+from covey.types import EnvSpec, Step
 from tests.tasks import SMALL
+
+
+def seen(spec: EnvSpec) -> Step:
+    """Steps [8, 2] whose observations are far from normalised."""
+    obs = 3.0 + 2.0 * jax.random.normal(jax.random.key(0), (8, 2, spec.obs_size))
+    zero = jnp.zeros((8, 2))
+    return Step(obs, jnp.zeros((8, 2, spec.action_size)), zero, zero, obs, zero + 1.0, {})
 
 
 def source(name: str, options: Any = None, explore: bool = False, seed: int = 0, precision: str = "float32") -> Source:
@@ -23,6 +31,8 @@ def source(name: str, options: Any = None, explore: bool = False, seed: int = 0,
     agent = entry.make(from_json(entry.config, options or SMALL[name], "agent"), env.spec)
     hyper = jax.tree.map(jnp.float32, entry.hyper())
     state = agent.init(hyper, jax.random.key(seed))
+    if not entry.is_skill_agent:
+        state = agent.observe(state, hyper, seen(spec), jax.random.key(1))
     facts = {"algorithm": name, "environment": "point", "mode": "explore" if explore else "greedy", "covey": "0"}
     policy: Any = in_precision(agent, precision)
     if entry.is_skill_agent:

@@ -46,21 +46,36 @@ def test_every_agent_in_every_format(name: str, explore: bool, tmp_path: Path):
         assert loaded.about["mode"] == policy.facts["mode"]
 
 
-NETWORKS: list[dict[str, Any]] = [
-    {"actor": {"hidden": []}, "critic": {"hidden": [4]}},
-    {"actor": {"hidden": [7], "activation": "gelu", "norm": "layer"}, "critic": {"hidden": [4]}},
-    {"actor": {"hidden": [5, 9, 3], "activation": "silu"}, "critic": {"hidden": [4], "dropout": 0.1}},
-    {"actor": {"hidden": [8], "activation": "elu"}, "critic": {"hidden": [4]}, "encoder": {"hidden": [6]}},
-    {"actor": {"hidden": [16, 16], "activation": "tanh"}, "critic": {"hidden": [4]}, "weights": "uniform"},
-]
+def random_networks(seed: int) -> dict[str, Any]:
+    """Draws depth, widths, activation, normalisation, encoder and initial weights; each form has a chance."""
+    random = np.random.default_rng(seed)
+
+    def torso(most: int) -> dict[str, Any]:
+        widths = random.integers(1, 20, random.integers(0, most + 1))
+        kinds = {"activation": ["relu", "tanh", "elu", "gelu", "silu"], "norm": ["none", "layer"]}
+        return {"hidden": widths.tolist()} | {name: str(random.choice(known)) for name, known in kinds.items()}
+
+    encoder = torso(2)
+    share = bool(encoder["hidden"]) and bool(random.integers(2))
+    weights = str(random.choice(["lecun", "uniform", "orthogonal"]))
+    networks = {"actor": torso(3), "critic": torso(1), "encoder": encoder, "share_encoder": share, "weights": weights}
+    return {"networks": networks, "normalise": {"observations": bool(random.integers(2))}}
 
 
-@pytest.mark.parametrize("number", range(len(NETWORKS)))
-def test_networks_of_any_form(number: int, tmp_path: Path):
-    options = {"networks": NETWORKS[number], "normalise": {"observations": number % 2 == 0}}
-    policy = source("sac", options, seed=number)
+@pytest.mark.parametrize("seed", range(6))
+def test_networks_of_any_form(seed: int, tmp_path: Path):
+    policy = source("sac", random_networks(seed), seed=seed)
     for kind in FORMATS:
         assert export_policy(policy, tmp_path / f"p{SUFFIXES[kind]}").proof.difference <= LIMIT
+
+
+def test_the_drawn_networks_have_every_form():
+    drawn = [random_networks(seed) for seed in range(6)]
+    networks = [each["networks"] for each in drawn]
+    assert {each["normalise"]["observations"] for each in drawn} == {False, True}
+    assert {each["share_encoder"] for each in networks} == {False, True}
+    assert {each["actor"]["norm"] for each in networks} == {"none", "layer"}
+    assert len({len(each["actor"]["hidden"]) for each in networks}) >= 3
 
 
 def test_bfloat16_is_rounded_in_the_file_too(tmp_path: Path):
