@@ -21,7 +21,7 @@ def install_command(extra: str) -> str:
 
     Example:
         >>> install_command("video")
-        "/home/me/covey/.venv/bin/python -m pip install -c constraints.txt -e '.[video]'"
+        ".venv/bin/python -m pip install -c constraints.txt -e '.[video]'"
     """
     pip = [sys.executable or "python3", "-m", "pip", "install"]
     try:

@@ -1,4 +1,4 @@
-"""Notes about runs that look wrong: rules over facts, in words. Healthy runs trigger none of them.
+"""Rules that recognise runs that look wrong, each with one sentence for the user. Healthy runs trigger none of them.
 
 A rule is a function from `Facts` to a sentence, or to "" if it has nothing to say. To add one, write the function and
 append it to `RULES`.

@@ -67,8 +67,9 @@ def test_a_run_has_the_environment_of_its_options():
     covey.plugins.allow("tests.host_tasks")
     program = build_policy(default_config("td3", **options(ARM)).resolved())
     assert program.train_env.spec.rewards == ("near", "effort") and program.spec.episode_length == 7
-    made, judge = (env.open(1).envs[0] for env in (program.train_env, program.env))
-    assert (made.unwrapped.gain, judge.unwrapped.gain) == (0.5, 0.25) and "TransformObservation" in str(judge)
+    trained, evaluated = (env.open(1).envs[0] for env in (program.train_env, program.env))
+    assert (trained.unwrapped.gain, evaluated.unwrapped.gain) == (0.5, 0.25)
+    assert "TransformObservation" in str(evaluated)
     short = build_policy(default_config("td3", env="pendulum", episode_length=30).resolved())
     assert short.env is short.train_env and short.env.spec.episode_length == 30
     with pytest.raises(CoveyError, match="`episode_length` must not be negative"):
