@@ -15,6 +15,8 @@ from covey.export.trace import CALLS, DRAWS, memory_names, needed_equations
 
 LIMIT = 1e-5
 """The largest difference, as a share of the range of an action."""
+KEYS = 8
+"""Random keys with which a greedy policy decides at each observation, always alike."""
 NEARBY, SHIFT = 16, 1e-5
 """A decision is a tie if the trained policy itself decides like the file at one of so many observations nearby."""
 
@@ -61,7 +63,7 @@ def prove(source: Source, opened: Opened) -> Proof:
     leaves = [np.asarray(x) for x in jax.tree.leaves(memory)]
     found = opened.step({"obs": obs} | dict(zip(names, leaves, strict=True)) | noise)
     error = _differences(source, expected, found)
-    limit = 0.0 if "key" in noise or _is_exact(opened) else LIMIT
+    limit = 0.0 if opened.is_exact else LIMIT
     wrong = np.flatnonzero(~(error <= limit))
     ties = [row for row in wrong if _is_tie(source, decide, obs, memory, found, int(row))]
     compared = np.delete(error, ties)
@@ -73,9 +75,19 @@ def prove(source: Source, opened: Opened) -> Proof:
     return proof
 
 
-def _is_exact(opened: Opened) -> bool:
-    """Returns whether the file holds the very program that decides in covey, so that not a bit may differ."""
-    return type(opened).__name__ == "JaxPolicy"
+def check_is_greedy(source: Source) -> None:
+    """Raises an error if the decisions of a greedy policy depend on random keys: a file would repeat one draw for ever.
+
+    Every observation is decided with several keys, so that a rare random choice is noticed as well.
+    """
+    obs, memory = source.situations
+    decide = jax.jit(jax.vmap(source.function))
+    answers = [jax.tree.leaves(decide(obs, memory, as_keys(key_data(len(obs), seed)))) for seed in range(KEYS)]
+    require(
+        all(np.array_equal(a, b) for other in answers[1:] for a, b in zip(answers[0], other, strict=True)),
+        "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't: set "
+        "it to 0, or export the exploring policy with `explore`.",
+    )
 
 
 def _noise(described: Sequence[dict[str, Any]], count: int) -> Arrays:

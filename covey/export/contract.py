@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from covey.export.graph import Graph
+from covey.export.graph import BATCH, Graph
 from covey.export.trace import memory_names
 from covey.types import EnvSpec
 
@@ -18,7 +18,7 @@ def contract(spec: EnvSpec, memory: Any, graph: Graph | None, facts: dict[str, A
     Args:
         spec: Sizes and limits of the environment.
         memory: The memory at the start of an episode.
-        graph: The batched graph, for its noise; None if the file draws its random numbers itself.
+        graph: The graph, for its noise; None if the file draws its random numbers itself.
         facts: Further facts: environment, algorithm, version, digest of the checkpoint.
 
     Returns:
@@ -26,7 +26,7 @@ def contract(spec: EnvSpec, memory: Any, graph: Graph | None, facts: dict[str, A
     """
     leaves = [np.asarray(x) for x in jax.tree.leaves(memory)]
     parts = zip(memory_names(memory), leaves, strict=True)
-    noise = graph.kinds.items() if graph else ()
+    noise, inputs = (graph.kinds.items(), graph.inputs) if graph else ((), {})
     return {
         "format": FORMAT,
         **facts,
@@ -42,7 +42,7 @@ def contract(spec: EnvSpec, memory: Any, graph: Graph | None, facts: dict[str, A
             {"name": name, "shape": list(x.shape), "dtype": str(x.dtype), "start": x.tolist()} for name, x in parts
         ],
         "noise": [
-            {"name": name, "kind": kind, "shape": list(graph.inputs[name].shape[1:])}  # type: ignore[union-attr]
+            {"name": name, "kind": kind, "shape": [size for size in inputs[name].shape if size != BATCH]}
             for name, kind in noise
         ],
         "episode_length": spec.episode_length,

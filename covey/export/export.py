@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covey.errors import require, unknown
-from covey.export.check import Proof, prove
+from covey.export.check import Proof, check_is_greedy, prove
 from covey.export.opened import open_policy
 from covey.export.source import Source
 from covey.export.writers import SUFFIXES, WRITERS, format_of
@@ -70,6 +70,8 @@ def export_policy(source: Source, path: Path, kind: str = "") -> Export:
     require(
         path.suffix == SUFFIXES[kind], f"A file of format {kind} ends in {SUFFIXES[kind]}, and {path.name} does not."
     )
+    if not source.explore:
+        check_is_greedy(source)
     data = WRITERS[kind](source)
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder, f"policy{path.suffix}")

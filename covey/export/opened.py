@@ -27,9 +27,11 @@ class Opened(Protocol):
 
     Args:
         about: Its contract.
+        is_exact: The file holds the very program that decides in covey, so not a bit may differ.
     """
 
     about: dict[str, Any]
+    is_exact: bool
 
     def step(self, inputs: Arrays) -> Arrays:
         """Makes one decision for a batch.
@@ -60,6 +62,8 @@ def open_policy(path: Path) -> Opened:
 class NumpyPolicy:
     """A policy in a NumPy archive."""
 
+    is_exact = False
+
     def __init__(self, data: bytes) -> None:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             self.constants = {name: file[name] for name in file.files}
@@ -74,6 +78,8 @@ class NumpyPolicy:
 
 class OnnxPolicy:
     """A policy in an ONNX model, run by onnxruntime on one thread."""
+
+    is_exact = False
 
     def __init__(self, data: bytes) -> None:
         try:
@@ -97,6 +103,8 @@ class OnnxPolicy:
 class JaxPolicy:
     """A program of `jax.export`."""
 
+    is_exact = True
+
     def __init__(self, data: bytes) -> None:
         try:
             import jax
@@ -114,6 +122,8 @@ class JaxPolicy:
 
 class CPolicy:
     """A policy in a C header, compiled here with the C compiler of this machine."""
+
+    is_exact = False
 
     def __init__(self, data: bytes) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -203,17 +203,9 @@ def _broadcast(graph: Graph, inputs: list[Operand], params: dict[str, Any], shap
 
 
 @rule("reshape")
-def _reshape(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
-    return _reshaped(graph, inputs[0], shape)
-
-
 @rule("squeeze")
-def _squeeze(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
-    return _reshaped(graph, inputs[0], shape)
-
-
 @rule("expand_dims")
-def _expand_dims(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+def _reshape(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
     return _reshaped(graph, inputs[0], shape)
 
 

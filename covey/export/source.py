@@ -1,6 +1,5 @@
 """A trained policy as `covey export` takes it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -85,17 +84,6 @@ class Source:
             require(bool(np.isfinite(obs).all()), "An episode of the policy had an observation that is not finite.")
             found.append(obs)
         return found
-
-
-def check_is_greedy(source: Source, outputs: Callable[[Key], list[Any]]) -> None:
-    """Raises an error if a greedy policy depends on its random key: a file would repeat one draw for ever."""
-    first, second = (outputs(jax.random.key(seed)) for seed in (0, 1))
-    same = len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    require(
-        same,
-        "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't: set "
-        "it to 0, or export the exploring policy with `explore`.",
-    )
 
 
 def key_data(count: int, seed: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from covey.export.contract import contract
 from covey.export.graph import Graph
 from covey.export.onnx_file import onnx_model
 from covey.export.seal import SEAL, sealed
-from covey.export.source import Source, as_keys, check_is_greedy
+from covey.export.source import Source, as_keys
 from covey.export.trace import memory_names, trace
 from covey.install import install_command
 
@@ -27,15 +27,8 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 def graph_of(source: Source, batched: bool = True) -> Graph:
     """Traces a policy as a graph."""
-
-    def traced(key: Any) -> Graph:
-        start = source.start()
-        return trace(source.function, source.spec.obs_size, start, key, batched=batched, explore=source.explore)
-
-    graph = traced(source.key)
-    if not source.explore:
-        check_is_greedy(source, lambda key: list(traced(key).constants.values()))
-    return graph
+    how = {"batched": batched, "explore": source.explore}
+    return trace(source.function, source.spec.obs_size, source.start(), source.key, **how)
 
 
 def require_package(name: str, kind: str) -> None:
@@ -67,7 +60,7 @@ def write_numpy(source: Source) -> bytes:
 def write_c(source: Source) -> bytes:
     """Returns a policy as a C header."""
     graph = graph_of(source, batched=False)
-    about = contract(source.spec, source.start(), graph_of(source), source.facts)
+    about = contract(source.spec, source.start(), graph, source.facts)
     start = dict(zip(memory_names(source.start()), map(np.asarray, jax.tree.leaves(source.start())), strict=True))
     text = f"{SEAL}\n{json.dumps(about, indent=1)}"
     return sealed(c_header(graph, start, "policy", text).encode())

@@ -95,10 +95,13 @@ def test_a_file_that_decides_differently_is_not_left(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_greedy_policy_that_draws_random_numbers(tmp_path: Path):
-    options = SMALL["taac"] | {"epsilon": 0.5}
+@pytest.mark.parametrize("suffix", [".npz", ".jax"])
+def test_a_greedy_policy_that_draws_random_numbers(suffix: str, tmp_path: Path):
+    """Also one that does so rarely, and in a format that could store it: it would repeat one draw for ever."""
+    options = SMALL["taac"] | {"epsilon": 0.002}
     with pytest.raises(CoveyError, match="draws random numbers"):
-        export_policy(source("taac", options), tmp_path / "policy.npz")
+        export_policy(source("taac", options), tmp_path / f"policy{suffix}")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", FORMATS)
