@@ -11,10 +11,10 @@ import optax
 from covey.agent import Decision, SamplePlan
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
-from covey.nn.critics import Critics, CriticState, Ensemble
+from covey.nn.critics import Critics, CriticState, Ensemble, valid_rows
 from covey.nn.diagnostics import mean_and_std
 from covey.nn.distributions import TanhNormal
-from covey.nn.networks import apply, init
+from covey.nn.networks import apply, apply_learning, init_both
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimisers, every, target_age
 from covey.nn.parts import Networks
@@ -105,6 +105,7 @@ class SACState(NamedTuple):
         temperature_optimiser: State of the temperature's optimiser.
         statistics: Running statistics of observations and returns.
         target_age: Critic updates since the targets last moved; () if they move at each.
+        actor_statistics: Batch statistics of the actor; {} without batch normalisation.
     """
 
     actor: Params
@@ -114,6 +115,7 @@ class SACState(NamedTuple):
     temperature_optimiser: optax.OptState
     statistics: Statistics
     target_age: Array | tuple[()]
+    actor_statistics: Params
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,12 @@ class SAC:
         key_critic, key_actor = jax.random.split(key)
         critic = self.critics.init(self.spec, key_critic)
         features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
-        actor = init(self.actor, key_actor, features)
+        actor, actor_statistics = init_both(self.actor, key_actor, features)
+        actor = self.config.optimisers.actor.project(actor)
         require(
-            isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features)), TanhNormal),
+            isinstance(
+                jax.eval_shape(lambda: apply(self.actor, actor, features, statistics=actor_statistics)), TanhNormal
+            ),
             f"The actor head {self.config.networks.actor_head!r} returns no distribution. SAC needs one, as "
             "tanh_normal does.",
         )
@@ -172,6 +177,7 @@ class SAC:
             temperature_optimiser=self.config.optimisers.temperature.init(temperature),
             statistics=self.config.normalise.init(self.spec.obs_size),
             target_age=target_age(self.config.target_update_period),
+            actor_statistics=actor_statistics,
         )
 
     def begin(self, state: SACState, hyper: SACHyper, key: Key) -> tuple[()]:
@@ -199,7 +205,8 @@ class SAC:
 
     def policy(self, state: SACState, obs: Array) -> TanhNormal:
         """Returns pi(. | s) for normalised observations [..., obs_size]."""
-        return apply(self.actor, state.actor, self.critics.features(state.critic.online, obs))
+        features = self.critics.features(state.critic.online, obs)
+        return apply(self.actor, state.actor, features, statistics=state.actor_statistics)
 
     def temperature(self, state: SACState, hyper: SACHyper) -> Array:
         """Returns the temperature alpha."""
@@ -246,16 +253,17 @@ class SAC:
         temperature = self.temperature(state, hyper)
         features = self.critics.features(state.critic.online, data.obs)
 
-        def loss(actor: Params) -> tuple[Array, Array]:
-            action, log_prob = apply(self.actor, actor, features).sample(noise)
+        def loss(actor: Params) -> tuple[Array, tuple[Array, Params]]:
+            policy, statistics = self._learning_policy(state, actor, data, features)
+            action, log_prob = policy.sample(noise)
             value = self.critics.actor_objective(state.critic, features, action, key)
-            return mean_valid(temperature * log_prob - value, data.valid), log_prob
+            return mean_valid(temperature * log_prob - value, data.valid), (log_prob, statistics)
 
-        (value, log_prob), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
+        (value, (log_prob, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
         actor, optimiser = self.config.optimisers.actor.step(
             state.actor, gradient, state.actor_optimiser, hyper.actor_lr
         )
-        state = state._replace(actor=actor, actor_optimiser=optimiser)
+        state = state._replace(actor=actor, actor_optimiser=optimiser, actor_statistics=statistics)
         entropy = -mean_valid(log_prob, data.valid)
         metrics = {"actor_loss": value, "entropy": entropy, "temperature": temperature}
         if not self.config.fixed_temperature:
@@ -266,3 +274,18 @@ class SAC:
             state = state._replace(temperature=logarithm, temperature_optimiser=optimiser)
             metrics["temperature_loss"] = jnp.log(temperature) * slope
         return state, metrics
+
+    def _learning_policy(
+        self, state: SACState, actor: Params, data: Transition, features: Array
+    ) -> tuple[TanhNormal, Params]:
+        """Returns pi(. | s), and the new batch statistics of the actor.
+
+        Batch normalisation sees the states and the next states as one batch, because the actor acts in both.
+        """
+        if not self.config.networks.actor.has_statistics:
+            return apply(self.actor, actor, features), state.actor_statistics
+        rows = valid_rows(data.valid)
+        after = self.critics.features(state.critic.online, data.next_obs)
+        both = jnp.concatenate([features[rows], after[rows]])
+        policy, statistics = apply_learning(self.actor, actor, state.actor_statistics, both)
+        return jax.tree.map(lambda x: x[: len(rows)], policy), statistics

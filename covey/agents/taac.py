@@ -91,9 +91,14 @@ class TAACConfig:
         require(0 <= self.epsilon <= 1, f"`epsilon` must lie in [0, 1], not {self.epsilon:g}.", self)
         require(0 < self.random_switch <= 1, f"`random_switch` must lie in (0, 1], not {self.random_switch:g}.", self)
         require(
-            self.networks.critic.norm != "batch" and not self.networks.critic.dropout,
+            not (self.networks.critic.has_statistics or self.networks.critic.dropout),
             "TAAC's critics decide at every step, so they can't have dropout (`networks.critic.dropout`) or batch "
-            "normalisation (`networks.critic.norm`).",
+            "normalisation (`networks.critic.norm` batch, `networks.critic.kind` flash or xqc).",
+            self,
+        )
+        require(
+            not self.networks.actor.has_statistics,
+            "TAAC's actor can't have batch normalisation (`networks.actor`).",
             self,
         )
 
@@ -287,14 +292,14 @@ class TAAC:
         trajectory = jnp.zeros((self.order + 1, self.spec.action_size))
         encoder = init(self.encoder, key_encoder, obs)
         features = apply(self.encoder, encoder, obs)
-        actor = init(self.actor, key_actor, features, trajectory)
+        actor = self.config.optimisers.actor.project(init(self.actor, key_actor, features, trajectory))
         require(
             isinstance(jax.eval_shape(lambda: apply(self.actor, actor, features, trajectory)), TanhNormal),
             f"The actor head {self.config.networks.actor_head!r} returns no distribution. TAAC needs one, as "
             "tanh_normal does.",
         )
         ensemble, _ = init_ensemble(self.critic, self.config.num_critics, key_critic, features, trajectory.reshape(-1))
-        critic = CriticParams(encoder, ensemble)
+        critic = self.config.optimisers.critic.project(CriticParams(encoder, ensemble))
         temperatures = Temperatures(jnp.zeros(()), jnp.zeros(()))
         return TAACState(
             actor=actor,

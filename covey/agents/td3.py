@@ -58,6 +58,11 @@ class TD3Config:
             self,
         )
         require(self.optimisers.temperature == Optimiser(), "TD3 has no temperature (`optimisers.temperature`).", self)
+        require(
+            not self.networks.actor.has_statistics,
+            "TD3's actor can't have batch normalisation (`networks.actor`); its critics can. SAC's actor can as well.",
+            self,
+        )
 
 
 class TD3Hyper(NamedTuple):
@@ -162,7 +167,7 @@ class TD3:
         key_critic, key_actor = jax.random.split(key)
         critic = self.critics.init(self.spec, key_critic)
         features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
-        actor = init(self.actor, key_actor, features)
+        actor = self.config.optimisers.actor.project(init(self.actor, key_actor, features))
         action = jax.eval_shape(lambda: apply(self.actor, actor, features))
         require(
             getattr(action, "shape", None) == (self.spec.action_size,),

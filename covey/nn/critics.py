@@ -1,8 +1,8 @@
 """An ensemble of critics Q_j(s, a), as TD3 and SAC use it, with all its options.
 
 The options are independent of each other. A target combines all critics (minimum or mean) or a random subset (REDQ). A
-critic gives a number, or a histogram (HL-Gauss). Its torso may have layer normalisation and dropout (DroQ), or batch
-normalisation (CrossQ), which needs no target networks.
+critic gives a number, or a distribution (HL-Gauss, C51). Its torso may have layer normalisation and dropout (DroQ), or
+batch normalisation, without target networks (CrossQ) or with them (XQC, FlashSAC).
 """
 
 import math
@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.errors import require, require_at_least
+from covey.errors import require, require_at_least, unknown
 from covey.nn.diagnostics import value_details, value_metrics
-from covey.nn.histogram import Histogram
+from covey.nn.histogram import Categorical, Histogram
 from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_ensemble
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.parts import Networks
@@ -42,11 +42,17 @@ class Critics:
     """REDQ (arXiv 2101.05982): a target combines only this many critics, drawn at random for each batch, and the actor
     maximises the mean of all critics; 0 combines all critics."""
     bins: int = 0
-    """Distributional critics, HL-Gauss (arXiv 2403.03950): bins of the histogram, such as 101; 0 for plain values."""
+    """Distributional critics: bins or atoms of a distribution over values, such as 101; 0 for plain values."""
+    distribution: Literal["hl-gauss", "c51"] = "hl-gauss"
+    """The target of distributional critics: `hl-gauss` (arXiv 2403.03950), a normal density around the expected value;
+    `c51` (arXiv 1707.06887), the distribution of the next state, moved by the reward and projected on the atoms."""
     low: float = LOW
-    """Smallest value of the histogram."""
+    """Smallest value of the distribution."""
     high: float = HIGH
-    """Largest value of the histogram. SAC's values include its entropy bonus."""
+    """Largest value of the distribution. SAC's values include its entropy bonus."""
+    batch_targets: bool = False
+    """Critics with batch normalisation: keep target networks (XQC, FlashSAC), which normalise with the statistics of
+    the batch. Without, there are none, as in CrossQ (arXiv 1902.05605)."""
     td_loss: TDLoss = "squared"
     """Loss of the TD error: `squared`, `huber` or `absolute`."""
     huber_delta: float = DELTA
@@ -67,14 +73,17 @@ class Critics:
             f"`low` must be less than `high`, and both finite, not {self.low:g} and {self.high:g}.",
             self,
         )
-        plain = self.bins == 0 and (self.low, self.high) != (LOW, HIGH)
+        if self.distribution not in ("hl-gauss", "c51"):
+            raise unknown("distribution", self.distribution, ("hl-gauss", "c51"))
         require(
-            not plain, "`low` and `high` are limits of a histogram: give it bins, for example 101, with `bins`.", self
+            self.bins > 0 or ((self.low, self.high) == (LOW, HIGH) and self.distribution == "hl-gauss"),
+            "`low`, `high` and `distribution` are options of distributional critics: give them `bins`, such as 101.",
+            self,
         )
         require_td_loss(self)
         require(
             self.bins == 0 or self.td_loss == "squared",
-            f"`td_loss` {self.td_loss} and `bins` exclude each other: the loss of a histogram is the cross-entropy.",
+            f"`td_loss` {self.td_loss} and `bins` exclude each other: the loss of a distribution is the cross-entropy.",
             self,
         )
 
@@ -111,10 +120,23 @@ class Ensemble:
     optimiser: Optimiser
     diagnostics: bool = False
 
+    def __post_init__(self) -> None:
+        require(
+            self.has_statistics or not self.critics.batch_targets,
+            "`batch_targets` is for critics with batch normalisation, such as `networks.critic.kind` xqc. Others "
+            "always have target networks.",
+            self.critics,
+        )
+
+    @property
+    def has_statistics(self) -> bool:
+        """True with batch normalisation: the critics then see (s, a) and (s', a') as one batch."""
+        return self.networks.critic.has_statistics
+
     @property
     def has_targets(self) -> bool:
-        """False with batch normalisation (CrossQ, arXiv 1902.05605): the online critics make their own targets."""
-        return self.networks.critic.norm != "batch"
+        """False with batch normalisation, unless `batch_targets`: the online critics then make their own targets."""
+        return not self.has_statistics or self.critics.batch_targets
 
     @property
     def encoder(self) -> nn.Module:
@@ -127,9 +149,10 @@ class Ensemble:
         return self.networks.critic_module(self.critics.bins)
 
     @property
-    def histogram(self) -> Histogram:
-        """Converts between values and histograms, if the critics are distributional."""
-        return Histogram(self.critics.low, self.critics.high, self.critics.bins)
+    def support(self) -> Histogram | Categorical:
+        """The distribution over values, if the critics are distributional."""
+        kind = Categorical if self.critics.distribution == "c51" else Histogram
+        return kind(self.critics.low, self.critics.high, self.critics.bins)
 
     def init(self, spec: EnvSpec, key: Key) -> CriticState:
         """Returns new critics, each drawn from its own key. The targets start as a copy."""
@@ -139,7 +162,7 @@ class Ensemble:
         encoder = init(self.encoder, key_encoder, obs)
         features = apply(self.encoder, encoder, obs)
         ensemble, statistics = init_ensemble(self.module, self.critics.number, key_ensemble, features, action)
-        online = CriticParams(encoder, ensemble)
+        online = self.optimiser.project(CriticParams(encoder, ensemble))
         return CriticState(online, online if self.has_targets else (), statistics, self.optimiser.init(online))
 
     def features(self, params: CriticParams, obs: Array) -> Array:
@@ -181,15 +204,24 @@ class Ensemble:
         return jnp.mean(values, axis=0) if mean else jnp.min(values, axis=0)
 
     def target(self, state: CriticState, data: Transition, next_action: Array, key: Key) -> Array:
-        """Returns y = r + discount min_j Qbar_j(s', a'), over all target critics or a random subset of them."""
+        """Returns y = r + discount min_j Qbar_j(s', a'), over all target critics or a random subset of them.
+
+        With C51, y is a distribution [B, bins], that of the critic with the smallest mean.
+        """
         key_subset, key_dropout = jax.random.split(key)
         params = state.target
         assert isinstance(params, CriticParams)
+        statistics = state.statistics
         if self.critics.subset:
             chosen = self._chosen(key_subset)
-            params = params._replace(ensemble=jax.tree.map(lambda x: x[chosen], params.ensemble))
-        values = self.values(params, state.statistics, data.next_obs, next_action, key_dropout)
-        return data.reward + data.discount * self._combine(values)
+            ensemble, statistics = jax.tree.map(lambda x: x[chosen], (params.ensemble, statistics))
+            params = params._replace(ensemble=ensemble)
+        if self.has_statistics:
+            outputs = self._jointly(params, statistics, data, next_action, key_dropout)[1]
+        else:
+            features = self.features(params, data.next_obs)
+            outputs = self._outputs(params.ensemble, statistics, key_dropout, features, next_action)
+        return self._bootstrap(outputs, data)
 
     def update(
         self,
@@ -218,30 +250,28 @@ class Ensemble:
             target = self.target(state, data, next_action, key_target)
 
         def loss(params: CriticParams) -> tuple[Array, tuple[Array, Array, Params]]:
-            features = self.features(params, data.obs)
-            if self.has_targets:
-                y, statistics = target, state.statistics
-                outputs = self._outputs(params.ensemble, statistics, key_dropout, features, data.action)
+            y, statistics = target, state.statistics
+            if self.has_statistics:
+                outputs, after, statistics = self._jointly(params, statistics, data, next_action, key_dropout)
+                if y is None:
+                    after = after[self._chosen(key_target)] if self.critics.subset else after
+                    y = self._bootstrap(jax.lax.stop_gradient(after), data)
             else:
-                rows = _rows(data.valid)
-                both = jnp.stack([features, self.features(params, data.next_obs)])[:, rows]
-                actions = jnp.stack([data.action, next_action])[:, rows]
-                outputs, next_values, statistics = self._jointly(params, state.statistics, both, actions, key_dropout)
-                if self.critics.subset:
-                    next_values = next_values[self._chosen(key_target)]
-                y = data.reward + data.discount * jax.lax.stop_gradient(self._combine(next_values))
+                features = self.features(params, data.obs)
+                outputs = self._outputs(params.ensemble, statistics, key_dropout, features, data.action)
             assert y is not None
             return jnp.sum(mean_valid(self._error(outputs, y), data.valid[None])), (outputs, y, statistics)
 
         (value, (outputs, y, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.online)
         online, optimiser = self.optimiser.step(state.online, gradient, state.optimiser, learning_rate)
         values = self._mean(outputs)
+        at_limits = self._beyond(y)
+        y = self.support.mean(y) if isinstance(self.support, Categorical) else y
         metrics = {"critic_loss": value} | value_metrics(values[0], y, data.valid)
         if self.diagnostics:
             metrics |= value_details(values[..., None], y[:, None], data.valid)
         if self.critics.bins:
-            outside = (y < self.critics.low) | (y > self.critics.high)
-            metrics["beyond_limits"] = mean_valid(outside.astype(jnp.float32), data.valid)
+            metrics["beyond_limits"] = mean_valid(at_limits, data.valid)
         return state._replace(online=online, statistics=statistics, optimiser=optimiser), metrics
 
     def update_targets(self, state: CriticState, tau: Scalar) -> CriticState:
@@ -249,13 +279,33 @@ class Ensemble:
         return state._replace(target=polyak(state.target, state.online, tau)) if self.has_targets else state
 
     def _jointly(
-        self, params: CriticParams, statistics: Params, features: Array, actions: Array, key: Key
+        self, params: CriticParams, statistics: Params, data: Transition, next_action: Array, key: Key
     ) -> tuple[Array, Array, Params]:
-        """Returns outputs at (s, a) and values at (s', a') from one pass: CrossQ normalises both by one joint batch."""
-        inputs = (jnp.concatenate(features), jnp.concatenate(actions))
-        both, statistics = apply_ensemble(self.module, params.ensemble, statistics, key, *inputs, learning=True)
+        """Returns the outputs at (s, a) and (s', a') from one pass, and the new statistics.
+
+        CrossQ normalises both by one joint batch.
+        """
+        rows = valid_rows(data.valid)
+        features = jnp.concatenate([self.features(params, data.obs)[rows], self.features(params, data.next_obs)[rows]])
+        actions = jnp.concatenate([data.action[rows], next_action[rows]])
+        both, statistics = apply_ensemble(
+            self.module, params.ensemble, statistics, key, features, actions, learning=True
+        )
         outputs, next_outputs = jnp.split(both, 2, axis=1)
-        return outputs, self._mean(next_outputs), statistics
+        return outputs, next_outputs, statistics
+
+    def _bootstrap(self, outputs: Array, data: Transition) -> Array:
+        """Returns the target y of the outputs at (s', a') [critics, B, ...]: a number, or C51's distribution."""
+        support = self.support
+        if not isinstance(support, Categorical):
+            return data.reward + data.discount * self._combine(self._mean(outputs))
+        probabilities = jax.nn.softmax(outputs)
+        if self.critics.combine == "mean":
+            chosen = jnp.mean(probabilities, axis=0)
+        else:
+            least = jnp.argmin(support.mean(probabilities), axis=0)
+            chosen = jnp.take_along_axis(probabilities, least[None, :, None], axis=0)[0]
+        return support.project(chosen, data.reward, data.discount)
 
     def _outputs(self, ensemble: Params, statistics: Params, key: Key, features: Array, action: Array) -> Array:
         dropout = key if self.networks.critic.dropout else None
@@ -270,16 +320,22 @@ class Ensemble:
 
     def _mean(self, outputs: Array) -> Array:
         """Converts the outputs of the networks to values."""
-        return self.histogram.value(outputs) if self.critics.bins else outputs
+        return self.support.value(outputs) if self.critics.bins else outputs
+
+    def _beyond(self, target: Array) -> Array:
+        """Returns 1 for each target outside the support; with C51, its probability at the first and the last atom."""
+        if isinstance(self.support, Categorical):
+            return target[:, 0] + target[:, -1]
+        return ((target < self.critics.low) | (target > self.critics.high)).astype(jnp.float32)
 
     def _error(self, outputs: Array, target: Array) -> Array:
-        """Returns the loss of each critic and transition: of the TD error, or a cross-entropy between histograms."""
+        """Returns the loss of each critic and transition: of the TD error, or a cross-entropy of distributions."""
         if self.critics.bins:
-            return self.histogram.cross_entropy(outputs, target)
+            return self.support.cross_entropy(outputs, target)
         return td_loss(self.critics.td_loss, outputs - target[None], self.critics.huber_delta)
 
 
-def _rows(valid: Array) -> Array:
+def valid_rows(valid: Array) -> Array:
     """Returns the row indices of a batch, with a valid row in place of each invalid one.
 
     Batch statistics must not include invalid rows, and the shape of a batch is fixed.

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from covey.types import Array
 
-LOG_STD_LOW, LOG_STD_HIGH = -10.0, 2.0
+LOG_STD = (-10.0, 2.0)
+"""Limits of the logarithm of a standard deviation."""
 
 
 class TanhNormal(NamedTuple):

@@ -1,4 +1,4 @@
-"""Histograms, the outputs of distributional critics."""
+"""Distributions over a fixed support, the outputs of distributional critics: HL-Gauss and C51."""
 
 from typing import NamedTuple
 
@@ -43,3 +43,52 @@ class Histogram(NamedTuple):
 
     def _edges(self) -> Array:
         return jnp.linspace(self.low, self.high, self.bins + 1)
+
+
+class Categorical(NamedTuple):
+    """Probabilities of equally spaced atoms from `low` to `high`: C51 (Bellemare et al., 2017, arXiv 1707.06887).
+
+    A target is a whole distribution: the atoms of the next state's, moved by the Bellman operator and projected back.
+
+    Args:
+        low: First atom.
+        high: Last atom.
+        bins: Number of atoms.
+    """
+
+    low: float
+    high: float
+    bins: int
+
+    def value(self, logits: Array) -> Array:
+        """Returns the mean [...] of logits [..., bins]."""
+        return self.mean(jax.nn.softmax(logits))
+
+    def mean(self, probabilities: Array) -> Array:
+        """Returns the mean [...] of probabilities [..., bins]."""
+        return probabilities @ self._atoms()
+
+    def project(self, probabilities: Array, reward: Array, discount: Array) -> Array:
+        """Returns the distribution of r + discount z on the atoms, [rows, bins].
+
+        Each moved atom is clipped to the limits and shares its probability between its two neighbours, in proportion to
+        its closeness: neighbour j receives 1 - |z - z_j| / spacing. This sums over all pairs of atoms instead of
+        scattering, so the result does not depend on the order of additions on a GPU.
+
+        Args:
+            probabilities: Distributions at the next states, [rows, bins].
+            reward: Rewards [rows].
+            discount: Discounts [rows].
+        """
+        moved = jnp.clip(reward[:, None] + discount[:, None] * self._atoms()[None], self.low, self.high)
+        place = (moved - self.low) * ((self.bins - 1) / (self.high - self.low))
+        atom = jnp.arange(self.bins, dtype=place.dtype)
+        share = jax.nn.relu(1.0 - jnp.abs(place[:, :, None] - atom[None, None]))
+        return jnp.sum(probabilities[:, :, None] * share, axis=1)
+
+    def cross_entropy(self, logits: Array, target: Array) -> Array:
+        """Returns the loss [N, rows] of logits [N, rows, bins] against distributions [rows, bins]."""
+        return -jnp.sum(target[None] * jax.nn.log_softmax(logits), axis=-1)
+
+    def _atoms(self) -> Array:
+        return jnp.linspace(self.low, self.high, self.bins)

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from covey.nn.distributions import LOG_STD_HIGH, LOG_STD_LOW, TanhNormal
+from covey.nn.distributions import LOG_STD, TanhNormal
 from covey.nn.precision import dense
 from covey.nn.regularise import BatchRenorm, Dropout
 from covey.types import Array, Key, Params
@@ -78,11 +78,16 @@ class TanhNormalHead(nn.Module):
 
     action_size: int
     weights: str = "lecun"
+    log_std: tuple[float, float] = LOG_STD
+    log_std_bound: str = "clip"
 
     @nn.compact
     def __call__(self, features: Array) -> TanhNormal:
         mean, log_std = jnp.split(dense(2 * self.action_size, self.weights)(features), 2, axis=-1)
-        return TanhNormal(mean, jnp.clip(log_std, LOG_STD_LOW, LOG_STD_HIGH))
+        low, high = self.log_std
+        if self.log_std_bound == "tanh":
+            return TanhNormal(mean, low + 0.5 * (high - low) * (1.0 + jnp.tanh(log_std)))
+        return TanhNormal(mean, jnp.clip(log_std, low, high))
 
 
 class LinearHead(nn.Module):
@@ -134,22 +139,29 @@ class Critic(nn.Module):
 
 def init(module: nn.Module, key: Key, *inputs: Array) -> Params:
     """Returns new parameters of a module; an empty dictionary if it has none."""
-    return module.init(key, *inputs).get("params", {})
+    return init_both(module, key, *inputs)[0]
 
 
-def apply(module: nn.Module, params: Params, *inputs: Array) -> Any:
-    """Returns the output of a module without random streams or batch statistics."""
-    return module.apply({"params": params}, *inputs)
+def init_both(module: nn.Module, key: Key, *inputs: Array) -> tuple[Params, Params]:
+    """Returns new parameters and batch statistics of a module; each an empty dictionary if it has none."""
+    variables = module.init(key, *inputs)
+    return variables.get("params", {}), variables.get("batch_stats", {})
+
+
+def apply(module: nn.Module, params: Params, *inputs: Array, statistics: Params | None = None) -> Any:
+    """Returns the output of a module without random streams. Batch normalisation uses the running statistics."""
+    return module.apply({"params": params, "batch_stats": statistics or {}}, *inputs)
+
+
+def apply_learning(module: nn.Module, params: Params, statistics: Params, *inputs: Array) -> tuple[Any, Params]:
+    """Returns the output of a module, normalised with the statistics of the batch, and the new running statistics."""
+    output, changed = module.apply({"params": params, "batch_stats": statistics}, *inputs, mutable=["batch_stats"])
+    return output, changed.get("batch_stats", {})
 
 
 def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Array) -> tuple[Params, Params]:
     """Returns parameters and batch statistics [size, ...] of independent copies, each drawn from its own key."""
-
-    def one(key: Key) -> tuple[Params, Params]:
-        variables = module.init(key, *inputs)
-        return variables["params"], variables.get("batch_stats", {})
-
-    return jax.vmap(one)(jax.random.split(key, size))
+    return jax.vmap(lambda key: init_both(module, key, *inputs))(jax.random.split(key, size))
 
 
 def apply_ensemble(

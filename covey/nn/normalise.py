@@ -1,5 +1,6 @@
 """Running mean and variance of a stream of vectors, and normalisation with them."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.errors import require
 from covey.types import Array, Scalar, Step
 
 CLIP = 10.0
@@ -83,11 +85,13 @@ class Statistics(NamedTuple):
         observations: Statistics of observations.
         returns: Statistics of discounted returns.
         running: Discounted return so far of the current episode in the first environment.
+        largest: Largest absolute value of `running` so far; () without `reward_bound`.
     """
 
     observations: RunningStats
     returns: RunningStats
     running: Array
+    largest: Array | tuple[()] = ()
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,26 @@ class Normalise:
     """Scale observations to mean 0 and deviation 1, clipped to +-10, for acting and learning."""
     rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
+    reward_bound: float = 0.0
+    """With `rewards`: divide by more where needed, so that no discounted return so far exceeds this value.
+    Distributional critics with the limits -5 and 5 use 5 (SimbaV2, FlashSAC). 0 for no bound."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.reward_bound < math.inf,
+            f"`reward_bound` must be finite and not negative, not {self.reward_bound:g}.",
+            self,
+        )
+        require(
+            self.rewards or not self.reward_bound,
+            "`reward_bound` bounds normalised rewards: switch on `rewards` as well.",
+            self,
+        )
 
     def init(self, obs_size: int) -> Statistics:
         """Returns the statistics before any data."""
-        return Statistics(init_stats(obs_size), init_stats(1), jnp.zeros(()))
+        largest = jnp.zeros(()) if self.reward_bound else ()
+        return Statistics(init_stats(obs_size), init_stats(1), jnp.zeros(()), largest)
 
     def observe(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
         """Adds fresh data [T, N]. Each observation is counted once, final ones included: invalid steps hold them."""
@@ -124,7 +144,15 @@ class Normalise:
 
         rows = (rollout.reward[:, 0], rollout.valid[:, 0])
         running, returns = jax.lax.scan(track, statistics.running, rows)
+        if self.reward_bound:
+            largest = jnp.maximum(jnp.asarray(statistics.largest), jnp.max(jnp.abs(returns)))
+            statistics = statistics._replace(largest=largest)
         return statistics._replace(returns=update_stats(statistics.returns, returns[:, None], rows[1]), running=running)
+
+    def reward_scale(self, statistics: Statistics) -> Array:
+        """Returns the number that rewards are divided by."""
+        scale = deviation(statistics.returns)[0]
+        return jnp.maximum(scale, jnp.asarray(statistics.largest) / self.reward_bound) if self.reward_bound else scale
 
     def obs(self, statistics: Statistics, obs: Array) -> Array:
         """Returns observations as the networks receive them."""
@@ -132,7 +160,7 @@ class Normalise:
 
     def batch(self, statistics: Statistics, batch: Step, reward_scale: Scalar) -> Step:
         """Returns a batch from replay with normalised observations and scaled rewards."""
-        scale = reward_scale / deviation(statistics.returns)[0] if self.rewards else reward_scale
+        scale = reward_scale / self.reward_scale(statistics) if self.rewards else reward_scale
         extras = batch.extras
         if "rewards" in extras:  # the components of the reward, if it has several
             extras = extras | {"rewards": scale * extras["rewards"]}

@@ -9,7 +9,7 @@ To add one of your own, register it:
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,10 @@ class Optimiser:
     """sgd, rmsprop, muon: decay of the momentum. Muon needs one; 0.95 is usual."""
     decay: float = 0.99
     """rmsprop: decay of the second moment."""
+    unit_norm: Literal["none", "weights", "layers"] = "none"
+    """Keep the weights on a sphere: after each step, the incoming weights of every unit are divided by their norm.
+    `weights` includes the unit's bias in it (XQC); `layers` does not, and scales the parameters of every normalisation
+    layer to a root mean square of 1 as well (FlashSAC)."""
 
     def __post_init__(self) -> None:
         for name in ("weight_decay", "clip_norm"):
@@ -77,6 +81,8 @@ class Optimiser:
             self,
         )
         require(self.kind != "muon" or self.momentum > 0, "`kind` muon needs a `momentum`, such as 0.95.", self)
+        if self.unit_norm not in ("none", "weights", "layers"):
+            raise unknown("unit norm", self.unit_norm, ("none", "weights", "layers"))
 
     def init(self, params: Params) -> optax.OptState:
         """Returns the state of the optimiser before the first step."""
@@ -111,7 +117,33 @@ class Optimiser:
             updates, state = self.transformation().update(gradient, state, params)
         if self.weight_decay:
             updates = jax.tree.map_with_path(self._decayed, updates, params)
-        return jax.tree.map(lambda p, u: p - learning_rate * u, params, updates), state
+        return self.project(jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)), state
+
+    def project(self, params: Params) -> Params:
+        """Returns parameters with unit norm, if the option `unit_norm` is on; also for parameters before any step."""
+        if self.unit_norm == "none":
+            return params
+
+        def is_layer(part: Any) -> bool:
+            return isinstance(part, dict) and ("kernel" in part or "scale" in part)
+
+        return jax.tree.map(self._unit, params, is_leaf=is_layer)
+
+    def _unit(self, layer: Any) -> Any:
+        """Returns the parameters of one layer with unit norm."""
+        if not isinstance(layer, dict):
+            return layer
+        if "kernel" in layer:
+            squares = jnp.sum(layer["kernel"] ** 2, axis=-2)
+            if self.unit_norm == "layers":
+                return layer | {"kernel": layer["kernel"] / _root(squares)[..., None, :]}
+            norm = _root(squares + layer["bias"] ** 2) if "bias" in layer else _root(squares)
+            return {name: x / (norm[..., None, :] if name == "kernel" else norm) for name, x in layer.items()}
+        if self.unit_norm == "weights":
+            return layer
+        size = layer["scale"].shape[-1]
+        norm = _root(sum(jnp.sum(x**2, axis=-1, keepdims=True) for x in layer.values()) / size)
+        return {name: x / norm for name, x in layer.items()}
 
     def _decayed(self, path: tuple, update: jax.Array, weight: jax.Array) -> jax.Array:
         """Adds the decay of one leaf to its update."""
@@ -141,6 +173,7 @@ class Optimisers:
             "weight. Set `temperature.kind` adam.",
             self,
         )
+        require(self.temperature.unit_norm == "none", "A temperature has no `unit_norm`: it is not a layer.", self)
 
 
 def _adam(options: Optimiser) -> optax.GradientTransformation:
@@ -177,6 +210,11 @@ def _matrices(params: Params) -> Any:
     """
     axes = optax.contrib.MuonDimensionNumbers(-2, -1)
     return jax.tree.map_with_path(lambda path, x: axes if _name(path) == "kernel" and x.ndim > 1 else None, params)
+
+
+def _root(squares: Any) -> Array:
+    """Returns the root of sums of squares; a unit whose weights are all 0 stays so."""
+    return jnp.sqrt(jnp.maximum(squares, 1e-12))
 
 
 def _name(path: tuple) -> str:

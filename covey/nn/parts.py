@@ -10,7 +10,8 @@ A config names its parts, so that it stays a file of plain values. To add a part
         @flax.linen.compact
         def __call__(self, x): ...
 
-A module receives the options that it has fields for. It is an error to set an option that it has no field for.
+A module receives the options that it has fields for. It is an error to set an option that it has no field for. A torso
+with batch normalisation says so with the class attribute `batch_statistics = True`.
 """
 
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from covey.errors import CoveyError, require, unknown
+from covey.nn.distributions import LOG_STD
 from covey.nn.networks import ACTIVATIONS, MLP, Actor, Critic, LinearHead, TanhHead, TanhNormalHead
 from covey.nn.precision import WEIGHTS
+from covey.nn.torsos import XQC, Flash, Simba
 from covey.types import EnvSpec
 
-TORSOS: dict[str, type[nn.Module]] = {"mlp": MLP}
+TORSOS: dict[str, type[nn.Module]] = {"mlp": MLP, "simba": Simba, "flash": Flash, "xqc": XQC}
 ACTOR_HEADS: dict[str, type[nn.Module]] = {"tanh": TanhHead, "tanh_normal": TanhNormalHead}
 CRITIC_HEADS: dict[str, type[nn.Module]] = {"linear": LinearHead}
 
@@ -35,6 +38,8 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "dropout": (0.0,),
     "weights": ("lecun",),
     "outputs": (0,),
+    "log_std": (LOG_STD,),
+    "log_std_bound": ("clip",),
 }
 """Values of the options that a part without such a field accepts, because the user did not set them."""
 
@@ -71,13 +76,14 @@ class Torso:
     """
 
     kind: str = "mlp"
-    """Name of a registered torso."""
+    """Name of a registered torso: `mlp`; `simba`, residual blocks with layer normalisation; `flash`, residual blocks
+    with batch normalisation; `xqc`, layers with batch normalisation before each activation; or your own."""
     hidden: tuple[int, ...] = (256, 256)
-    """Units of each hidden layer."""
+    """Units of each hidden layer; of each residual block, which must be equal."""
     activation: str = "relu"
     """Activation function: relu, tanh, elu, gelu or silu."""
     norm: Literal["none", "layer", "batch"] = "none"
-    """Normalisation: `layer` before each activation, or `batch` (critics only; this is CrossQ)."""
+    """Normalisation of an mlp: `layer` before each activation, or `batch` after it (in critics, this is CrossQ)."""
     dropout: float = 0.0
     """Share of units dropped while learning (critics only; with layer normalisation this is DroQ)."""
 
@@ -89,6 +95,17 @@ class Torso:
             raise unknown("activation", self.activation, ACTIVATIONS)
         if self.norm not in ("none", "layer", "batch"):
             raise unknown("normalisation", self.norm, ("none", "layer", "batch"))
+        require(
+            self.kind not in ("simba", "flash") or len(set(self.hidden)) == 1,
+            f"The residual blocks of a {self.kind} torso add up, so the sizes in `hidden` must be equal, such as 128 "
+            f"128, not {' '.join(map(str, self.hidden)) or 'none'}.",
+            self,
+        )
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the torso has batch normalisation, and so running statistics."""
+        return self.norm == "batch" or getattr(TORSOS.get(self.kind), "batch_statistics", False)
 
     def module(self, weights: str = "lecun") -> nn.Module:
         """Returns the flax module."""
@@ -120,9 +137,14 @@ class Networks:
     """Name of a registered actor head."""
     critic_head: str = "linear"
     """Name of a registered critic head."""
-    weights: Literal["lecun", "uniform", "orthogonal"] = "lecun"
+    weights: Literal["lecun", "uniform", "orthogonal", "he"] = "lecun"
     """Initial weights: `lecun` is normal with deviation 1/sqrt(inputs), as in flax; `uniform` is uniform within
-    +-1/sqrt(inputs), as in PyTorch; `orthogonal` is a random orthogonal matrix, as in DrQ."""
+    +-1/sqrt(inputs), as in PyTorch; `orthogonal` is a random orthogonal matrix, as in DrQ; `he` is normal with
+    deviation sqrt(2/inputs)."""
+    log_std: tuple[float, float] = LOG_STD
+    """tanh_normal: smallest and largest logarithm of the standard deviation."""
+    log_std_bound: Literal["clip", "tanh"] = "clip"
+    """tanh_normal: how the limits are imposed: `clip`, or `tanh`, which approaches them smoothly."""
 
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:
@@ -133,17 +155,27 @@ class Networks:
             "your own as `encoder.kind`.",
             self,
         )
-        for name in ("actor", "encoder"):
-            torso = getattr(self, name)
-            require(
-                torso.norm != "batch" and not torso.dropout,
-                f"Batch normalisation and dropout are for the critics' torso, not the {name}'s.",
-                self,
-            )
+        require(
+            not self.actor.dropout and not self.encoder.dropout, "Dropout is for the torso of the critics only.", self
+        )
+        require(not self.encoder.has_statistics, "Batch normalisation is for the torsos, not for the encoder.", self)
+        object.__setattr__(self, "log_std", tuple(self.log_std))
+        require(
+            len(self.log_std) == 2 and -20.0 <= self.log_std[0] < self.log_std[1] <= 5.0,
+            f"`log_std` takes a lower and an upper limit between -20 and 5, such as -10 and 2, not {self.log_std}.",
+            self,
+        )
+        if self.log_std_bound not in ("clip", "tanh"):
+            raise unknown("bound of log_std", self.log_std_bound, ("clip", "tanh"))
 
     def actor_module(self, spec: EnvSpec) -> Actor:
         """Returns the flax module of the actor."""
-        options = {"action_size": spec.action_size, "weights": self.weights}
+        options = {
+            "action_size": spec.action_size,
+            "weights": self.weights,
+            "log_std": self.log_std,
+            "log_std_bound": self.log_std_bound,
+        }
         head = _part(ACTOR_HEADS, "actor head", self.actor_head, options)
         return Actor(self._own_encoder(), self.actor.module(self.weights), head)
 

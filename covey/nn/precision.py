@@ -12,12 +12,13 @@ WEIGHTS = {
     "lecun": nn.initializers.lecun_normal(),
     "uniform": nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"),
     "orthogonal": nn.initializers.orthogonal(),
+    "he": nn.initializers.he_normal(),
 }
 """Initialisers of a layer's weights: `lecun` is flax's default, `uniform` is PyTorch's, within +-1/sqrt(inputs), and
-`orthogonal` is that of DrQ and DrQ-v2, with gain 1 in every layer."""
+`orthogonal` is that of DrQ and DrQ-v2, with gain 1 in every layer. `he` is normal with deviation sqrt(2/inputs)."""
 
 
-def dense(size: int, weights: str = "lecun") -> nn.Dense:
+def dense(size: int, weights: str = "lecun", bias: bool = True) -> nn.Dense:
     """Returns a dense layer that obeys `jax.default_matmul_precision("bfloat16")` on every device.
 
     XLA ignores that setting on the CPU, so the layer rounds its inputs itself. Use it in networks of your own, and they
@@ -26,6 +27,7 @@ def dense(size: int, weights: str = "lecun") -> nn.Dense:
     Args:
         size: Number of units.
         weights: Name of an initialiser in WEIGHTS.
+        bias: Add a bias to each unit.
 
     Returns:
         A flax module.
@@ -36,7 +38,7 @@ def dense(size: int, weights: str = "lecun") -> nn.Dense:
         ...     def __call__(self, x):
         ...         return flax.linen.relu(dense(64)(x))
     """
-    return nn.Dense(size, kernel_init=WEIGHTS[weights], dot_general=_dot_general)
+    return nn.Dense(size, use_bias=bias, kernel_init=WEIGHTS[weights], dot_general=_dot_general)
 
 
 def _dot_general(x: Array, kernel: Array, dimensions: Any, **options: Any) -> Array:

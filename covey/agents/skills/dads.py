@@ -192,6 +192,7 @@ class DADS:
         key_sac, key_dynamics = jax.random.split(key)
         size = len(self.skill_sac.view.descriptor)
         dynamics = init(self.dynamics, key_dynamics, jnp.zeros(len(self.inputs) + self.config.skills.size))
+        dynamics = self.config.dynamics_optimiser.project(dynamics)
         return DADSState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             dynamics=dynamics,

@@ -150,6 +150,7 @@ class DIAYN:
         key_sac, key_discriminator = jax.random.split(key)
         size = len(self.skill_sac.view.descriptor)
         discriminator = init(self.discriminator, key_discriminator, jnp.zeros(size))
+        discriminator = self.config.discriminator_optimiser.project(discriminator)
         return DIAYNState(
             sac=self.skill_sac.sac.init(hyper.sac, key_sac),
             discriminator=discriminator,
