@@ -38,6 +38,7 @@ WITH_ARGUMENTS = {
     "check-env": ["pendulum"],
     "agents": ["td3"],
     "presets": ["td3"],
+    "recipes": ["sac"],
     "completion": ["bash"],
 }
 
