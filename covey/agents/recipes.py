@@ -71,8 +71,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ),
     ("sac", "droq"): Recipe(
         summary="dropout and layer normalisation in two critics, 20 updates per step",
-        source="Hiraoka et al., 2021, arXiv 2110.02034, and github.com/TakuyaHiraoka/"
-        "Dropout-Q-Functions-for-Doubly-Efficient-Reinforcement-Learning",
+        source="Hiraoka et al., 2021, arXiv 2110.02034, and the authors' code",
         options=_twenty_updates(
             critics={"number": 2, "subset": 2},
             networks=_networks([256, 256], [256, 256], norm="layer", dropout=0.01),

@@ -175,8 +175,8 @@ def evolve_options(name: str, default: Any) -> list[Option]:
 def _described(name: str, options: Iterable[Option]) -> Iterable[Option]:
     """Adds to each hyper-parameter its type and its range, to each search range its text, and the agent's recipes."""
     from covey import agents
-    from covey.agents.recipes import recipes_of
     from covey.hyper.range import Range
+    from covey.run.presets import recipe_names
 
     space = agents.entry(name).space
     for each in options:
@@ -190,7 +190,7 @@ def _described(name: str, options: Iterable[Option]) -> Iterable[Option]:
             yield each._replace(metavar=SCHEDULE, text=f"{each.text} {usual}".strip())
         elif group == "space":
             yield each._replace(metavar="RANGE", text=f"Search range of --hyper.{hyper.replace('_', '-')}.")
-        elif each.path == "recipe" and (known := tuple(recipes_of(name))):
+        elif each.path == "recipe" and (known := recipe_names(name)):
             yield each._replace(choices=known, text=f"{each.text} Of {name}: {', '.join(known)}.")
         else:
             yield each

@@ -11,7 +11,7 @@ PyTorch start with PyTorch's initial weights.
 from typing import Any, NamedTuple
 
 from covey.agents import canonical_name
-from covey.agents.recipes import find_recipe
+from covey.agents.recipes import find_recipe, recipes_of
 from covey.errors import CoveyError, require
 from covey.run.config import RunConfig, default_config
 from covey.run.config_text import expanded, flat, merged
@@ -295,6 +295,11 @@ PLAIN = Basis(preset=False)
 def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
     """Returns the configuration of the preset for an algorithm and an environment, with the given options."""
     return Basis().config(algorithm, **options)
+
+
+def recipe_names(algorithm: str) -> tuple[str, ...]:
+    """Returns the names of the recipes that an algorithm takes."""
+    return tuple(recipes_of(algorithm))
 
 
 def recipe_options(algorithm: str, name: str) -> dict[str, Any]:
