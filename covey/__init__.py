@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         register_agent,
         register_critic_head,
         register_env,
+        register_recipe,
         register_torso,
         resume,
         train,
@@ -92,8 +93,8 @@ _NAMES = {
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
     "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
-    "api": "evolve load register_actor_head register_agent register_critic_head register_env register_torso "
-    "resume train",
+    "api": "evolve load register_actor_head register_agent register_critic_head register_env "
+    "register_recipe register_torso resume train",
     "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",

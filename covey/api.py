@@ -1,11 +1,13 @@
 """The functions that Python users call: train, evolve, resume, load, and register_*."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from covey import agents, envs
 from covey.agents import Entry
+from covey.agents.recipes import RECIPES, Recipe
 from covey.backend import use_cache
 from covey.callbacks import Callback, Evaluator, Hooks
 from covey.envs.options import wrapper_text
@@ -19,7 +21,7 @@ from covey.run.config import RunConfig, default_config, read_run_config
 from covey.run.config_text import expanded, merged, to_json
 from covey.run.console import Reporter
 from covey.run.policy import build_policy
-from covey.run.presets import preset_config
+from covey.run.presets import Basis
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
 
@@ -76,6 +78,7 @@ def train(
     out: str | Path | None = None,
     quiet: bool = False,
     preset: bool = True,
+    recipe: str = "",
     callbacks: Sequence[Callback] = (),
     evaluator: Evaluator | None = None,
     **options: Unpack[TrainOptions],
@@ -89,6 +92,8 @@ def train(
         quiet: Prints nothing.
         preset: Starts from the preset for this agent and environment, if there is one; False starts from the plain
             defaults.
+        recipe: Starts from a recipe, such as "crossq" for "sac", instead of the values that the preset has for the same
+            options; `covey recipes` lists them.
         callbacks: Functions of yours that the run calls when it logs, evaluates and saves, and that may stop it.
         evaluator: `evaluator(run)` is called for each member at each evaluation; `run` has the member's current policy
             as its best (`run.policy()`, `run.evaluate()`). It returns numbers by name, which are logged as
@@ -106,10 +111,11 @@ def train(
         >>> run = covey.train("td3", env="pendulum", steps=20_000, lr=1e-3, hidden=[64, 64])
         >>> run = covey.train("sac", env="gymnasium:Hopper-v5", env_kwargs={"terminate_when_unhealthy": False})
         >>> run = covey.train("sac", env=lambda: gymnasium.make("Hopper-v5", frame_skip=2), episode_length=500)
+        >>> run = covey.train("sac", env="gymnasium:Hopper-v5", recipe="crossq", hidden=[256, 256])
         >>> print(run.evaluate(episodes=20))
     """
     hooks = Hooks(callbacks, evaluator)
-    return _train(algorithm, out, quiet, preset, Cluster(), hooks, dict(options))
+    return _train(algorithm, out, quiet, Basis(preset, recipe), Cluster(), hooks, dict(options))
 
 
 def evolve(
@@ -121,6 +127,7 @@ def evolve(
     out: str | Path | None = None,
     quiet: bool = False,
     preset: bool = True,
+    recipe: str = "",
     engine: Literal["local", "ray"] = "local",
     islands: int = 0,
     ray_address: str = "",
@@ -139,6 +146,7 @@ def evolve(
         out: The run folder, as in `train`.
         quiet: Prints nothing.
         preset: Starts from the preset, as in `train`.
+        recipe: Starts from a recipe, as in `train`. Its learning rates are searched unless they follow a schedule.
         engine: "ray" divides the members among islands that do not wait for each other.
         islands: With "ray", the number of islands; 0 means 4.
         ray_address: An existing Ray cluster; by default one is started on this machine.
@@ -162,26 +170,26 @@ def evolve(
         )
     population = {"members": members, "pbt": pbt or {}, "space": space or {}, "engine": engine, "islands": islands}
     hooks = Hooks(callbacks, evaluator)
-    return _train(algorithm, out, quiet, preset, Cluster(ray_address), hooks, {**options, **population})
+    return _train(algorithm, out, quiet, Basis(preset, recipe), Cluster(ray_address), hooks, {**options, **population})
 
 
 def _train(
     algorithm: str,
     out: str | Path | None,
     quiet: bool,
-    preset: bool,
+    basis: Basis,
     cluster: Cluster,
     hooks: Hooks,
     options: dict[str, Any],
 ) -> Run:
-    require(isinstance(preset, bool), f"`preset` must be True or False, not {preset!r}.")
+    require(isinstance(basis.preset, bool), f"`preset` must be True or False, not {basis.preset!r}.")
     options |= {name: _named(options[name]) for name in ("env", "eval_env") if name in options}
     if "wrappers" in options:
         options["wrappers"] = tuple(map(wrapper_text, options["wrappers"]))
     allow(*map(module_of, (options.get("env", ""), options.get("eval_env", ""))))
     allow(*map(module_of_wrapper, options.get("wrappers", ())))
-    config = preset_config(algorithm, **options) if preset else default_config(algorithm, **options)
-    return start_run(config, Path(out) if out else None, Reporter(quiet), preset, cluster=cluster, hooks=hooks)
+    config = basis.config(algorithm, **options)
+    return start_run(config, Path(out) if out else None, Reporter(quiet), basis, cluster=cluster, hooks=hooks)
 
 
 def _named(env: Any) -> str:
@@ -298,6 +306,34 @@ def register_agent(name: str, entry: Entry) -> None:
     """
     require(name not in agents.REGISTRY, f"There is already an agent called {name!r}.")
     agents.REGISTRY[name] = entry
+
+
+def register_recipe(
+    algorithm: str, name: str, options: dict[str, Any], summary: str, source: str = "", notes: str = ""
+) -> None:
+    """Registers a recipe: a named set of options of an algorithm, for `recipe` and `--recipe`.
+
+    Args:
+        algorithm: The agent whose options they are. An agent that holds another one, as DIAYN holds a SAC, takes its
+            recipes too.
+        name: Its name: lower-case letters, digits and hyphens.
+        options: The options, in the form that `covey.train` takes, except those of the environment.
+        summary: One line for `covey recipes`.
+        source: Where the values are from.
+        notes: What else a user should know, such as what it costs.
+
+    Example:
+        >>> options = {"agent": {"critics": {"number": 5, "combine": "mean"}}, "lr": 1e-3}
+        >>> covey.register_recipe("sac", "five", options, "five critics, whose mean is the target")
+        >>> covey.train("sac", env="pendulum", recipe="five")
+    """
+    algorithm = agents.canonical_name(algorithm)
+    require(re.fullmatch(r"[a-z0-9-]+", name) is not None, f"{name!r} can't be a recipe's name: use a to z, 0 to 9, -.")
+    require((algorithm, name) not in RECIPES, f"There is already a recipe of {algorithm} called {name!r}.")
+    tied = sorted({"env", "members", "seeds", "pbt", "engine", "islands"} & options.keys())
+    require(not tied, f"A recipe can't set {', '.join(f'`{each}`' for each in tied)}: the user of it does.")
+    default_config(algorithm, **options)  # an option that does not exist is an error here, not at its first use
+    RECIPES[algorithm, name] = Recipe(summary, source, options, notes)
 
 
 def register_torso(name: str) -> Callable[[type], type]:

@@ -23,7 +23,7 @@ from covey.population.processes import SINGLE_PROCESS, ProcessGroup
 from covey.run.config import MOST_REPLAY, RunConfig, read_run_config
 from covey.run.config_text import differences, flat, to_json
 from covey.run.console import Reporter, introduce, option_text, seed_table
-from covey.run.presets import describe, preset_config, with_source
+from covey.run.presets import PLAIN, Basis, preset_config, with_source
 from covey.run.program import Program, build
 from covey.run.run import Run
 from covey.run.session import Session
@@ -58,7 +58,7 @@ def start_run(
     config: RunConfig[Any, Any],
     out: Path | None,
     reporter: Reporter,
-    preset: bool = False,
+    basis: Basis = PLAIN,
     group: ProcessGroup = SINGLE_PROCESS,
     cluster: Cluster = LOCAL,
     hooks: Hooks | None = None,
@@ -69,19 +69,19 @@ def start_run(
         config: Its configuration.
         out: The run folder; by default the first free runs/ENV-AGENT-NUMBER.
         reporter: Prints progress.
-        preset: Whether the configuration is based on a preset, which is then shown.
+        basis: The preset and the recipe that the configuration is based on, which are then shown.
         group: The processes that share the members.
         cluster: The Ray cluster, for `engine` ray.
         hooks: Callbacks and an evaluator, besides the registered callbacks.
     """
-    is_preset = preset and bool(describe(config.algorithm, config.env, config))
+    shown = basis.shown(config)
     _check_hooks(config, hooks)
     _compare(config, group, out)
     config = config.resolved()
     try:
         config.check()
     except CoveyError as error:
-        raise (with_source(error, config) if preset else error) from None
+        raise with_source(error, config, basis) from None
     _use_devices(config, group)
     if out and os.path.lexists(RunFolder(out).config) and (done := _finished(RunFolder(out), config, reporter, group)):
         return done
@@ -89,7 +89,7 @@ def start_run(
         program = _prepare(config, group)
         folder = _create(config, out, group)
         with folder.lock(group.index):
-            return _train(program, folder, reporter, is_preset, connection, hooks or Hooks())
+            return _train(program, folder, reporter, shown, connection, hooks or Hooks())
 
 
 def resume_run(
@@ -117,7 +117,7 @@ def resume_run(
         with _one_at_a_time(group):
             program = _changed_program(folder, config, group)
         _warn_of_short_replay(old, program.config, reporter)
-        return _train(program, folder, reporter, False, connection, hooks or Hooks())
+        return _train(program, folder, reporter, PLAIN, connection, hooks or Hooks())
 
 
 def _check_hooks(config: RunConfig[Any, Any], hooks: Hooks | None) -> None:
@@ -270,12 +270,12 @@ def _train(
     program: Program,
     folder: RunFolder,
     reporter: Reporter,
-    is_preset: bool,
+    basis: Basis,
     connection: Connection | None,
     hooks: Hooks,
 ) -> Run:
     run = Run(folder, program.config, program.policy)
-    introduce(program, folder, reporter, is_preset)
+    introduce(program, folder, reporter, basis)
     if connection is not None:
         _train_islands(run, reporter, connection)
         return run

@@ -27,6 +27,7 @@ VERBS = {
     "check-env": catalogue.check_env,
     "agents": catalogue.agents,
     "presets": catalogue.presets,
+    "recipes": catalogue.recipes,
     "completion": completion.completion,
 }
 

@@ -1,4 +1,4 @@
-"""The commands that list environments, agents and presets, and that check an environment."""
+"""The commands that list environments, agents, presets and recipes, and that check an environment."""
 
 from importlib.util import find_spec
 
@@ -21,6 +21,11 @@ TEXTS = {
         "[AGENT]",
         "Lists the presets: the default options of an agent on an environment. `covey train ... --preset off` ignores "
         "them.",
+    ),
+    "recipes": (
+        "[AGENT]",
+        "Lists the recipes: named sets of options of an agent, from publications. `covey train AGENT --recipe NAME` "
+        "starts from one; options given besides win.",
     ),
 }
 """The arguments and the help of the commands that take no options."""
@@ -117,6 +122,30 @@ def presets(arguments: list[str]) -> None:
     for key in listed:
         source = f" (published, not tuned here: {PUBLISHED[key].source})" if key in PUBLISHED else ""
         print(wrapped(f"{key[0]} on {key[1]}: {describe(*key)}{source}", "    ", ""))
+
+
+def recipes(arguments: list[str]) -> None:
+    if _asks("recipes", arguments):
+        return
+    from covey.agents import REGISTRY
+    from covey.agents.recipes import recipes_of
+    from covey.run.presets import recipe_text
+
+    usage(len(arguments) <= 1, f"`covey recipes` takes one agent, not {' '.join(arguments)}.")
+    chosen = [_canonical(text) for text in arguments]
+    listed = [
+        (agent, name, found)
+        for agent in chosen or REGISTRY
+        for name, found in recipes_of(agent).items()
+        if chosen or found.owner == agent
+    ]
+    require(bool(listed), f"There is no recipe for {' '.join(chosen)}. `covey recipes` lists those of all agents.")
+    for agent, name, found in listed:
+        recipe = found.recipe
+        print(wrapped(f"{agent} {name}: {recipe.summary}", "    ", ""))
+        for title, text in (("options", recipe_text(agent, name)), ("source", recipe.source), ("notes", found.notes)):
+            if text:
+                print(wrapped(f"{title}: {text}", "      ", "    "))
 
 
 def _canonical(text: str) -> str:

@@ -157,7 +157,7 @@ def _arguments(verb: str, given: list[str], word: str, cache: dict[str, Any]) ->
         return runs(word)
     if given:
         return []
-    if verb in ("train", "evolve", "agents", "presets"):
+    if verb in ("train", "evolve", "agents", "presets", "recipes"):
         return [*cache["agents"]]
     choices = {"check-env": cache["envs"], "envs": cache["libraries"], "completion": list(SHELLS)}
     return choices.get(verb, [])

@@ -31,6 +31,7 @@ VERBS_HELP = {
     "check-env ENV": "check an environment against the contract",
     "agents [AGENT]": "list agents and their hyper-parameters",
     "presets [AGENT]": "list presets: defaults of an agent on a task",
+    "recipes [AGENT]": "list recipes: named options of an agent",
     "completion [SHELL]": "install completion for bash, zsh or fish",
 }
 EXAMPLES = {
@@ -38,6 +39,7 @@ EXAMPLES = {
         "covey train td3 --env pendulum",
         "covey train sac --env reacher --seeds 5 --lr 1e-3 --hidden 64 64",
         "covey train sac --env gymnasium:Hopper-v5 --steps 2e5 --out runs/hopper",
+        "covey train sac --env gymnasium:Hopper-v5 --recipe crossq --hidden 256 256",
         "covey train td3 --hyper.exploration-noise linear:0.3:0.05",
     ),
     "evolve": (
@@ -65,6 +67,7 @@ EXAMPLES = {
     "envs": ("covey envs", "covey envs gymnasium"),
     "agents": ("covey agents sac",),
     "presets": ("covey presets", "covey presets sac"),
+    "recipes": ("covey recipes", "covey recipes sac"),
     "completion": ("covey completion --install", "covey completion zsh > ~/.zfunc/_covey"),
 }
 
@@ -102,13 +105,12 @@ def table(rows: Iterable[tuple[str, str]], column: int = COLUMN) -> str:
 def overview() -> str:
     """Returns the help of `covey` itself."""
     verbs = table(((f"covey {name}", text) for name, text in VERBS_HELP.items()), 30)
-    plugin = "import your own module first"
     return f"""\
 covey: train continuous-control agents in one compiled JAX program
 
 {verbs}
 
-{table([("--plugin MODULE", plugin), ("--version", "print the version")], 30)}
+{table([("--plugin MODULE, --version", "import your own module first; print the version")], 30)}
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 
 

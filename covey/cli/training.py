@@ -24,7 +24,8 @@ TEXTS = {
     "resume": "Resumes a run from its newest checkpoint. The options below may change; a change is recorded in "
     "changes.jsonl. The defaults are this run's values.",
 }
-COMMON = ["env", "steps", "seed", "seeds", "members", "envs", "lr", "hidden", "out", "preset", "config", "plugin"]
+COMMON = ["env", "steps", "seed", "seeds", "members", "envs", "lr", "hidden", "recipe", "out", "preset", "config"]
+COMMON += ["plugin"]
 """The options that `--help` shows first."""
 
 
@@ -38,6 +39,9 @@ class StartOptions:
     hidden: tuple[int, ...] = ()
     """Units of the hidden layers of every network. Those given by themselves, such as --agent.networks.actor.hidden,
     win."""
+    recipe: str = ""
+    """A named set of options, such as crossq for sac. It wins over the preset, and an option given by itself wins over
+    it. `covey recipes` lists them."""
     out: Path | None = None
     """The run folder; by default the first free runs/ENV-AGENT-NUMBER. A folder that holds the same run unfinished is
     resumed."""
@@ -91,7 +95,7 @@ def train(arguments: list[str]) -> None:
         print(training_help("train", name, options, default, start, everything="--help-all" in arguments))
         return
     config = parse_rest(kind, arguments, f"covey train {name}", options, default=default)
-    start_run(config, start.out, Reporter(), _uses_preset(start))
+    start_run(config, start.out, Reporter(), _basis(start))
 
 
 def evolve(arguments: list[str]) -> None:
@@ -124,9 +128,8 @@ def _evolve(name: str, arguments: list[str]) -> None:
     given = parse_rest(kind, arguments, prog, options)
     config = replace(given.run, members=given.members, pbt=given.pbt, space=given.space, islands=given.islands)
     group = process_group(job)
-    start_run(
-        config, start.out, Reporter(quiet=group.index > 0), _uses_preset(start), group, Cluster(where.ray_address)
-    )
+    reporter = Reporter(quiet=group.index > 0)
+    start_run(config, start.out, reporter, _basis(start), group, Cluster(where.ray_address))
 
 
 def population_type(name: str, run: Any) -> Any:
@@ -170,9 +173,10 @@ def evolve_options(name: str, default: Any) -> list[Option]:
 
 
 def _described(name: str, options: Iterable[Option]) -> Iterable[Option]:
-    """Adds to each hyper-parameter its type and its range, and to each search range its text."""
+    """Adds to each hyper-parameter its type and its range, to each search range its text, and the agent's recipes."""
     from covey import agents
     from covey.hyper.range import Range
+    from covey.run.presets import recipe_names
 
     space = agents.entry(name).space
     for each in options:
@@ -186,6 +190,8 @@ def _described(name: str, options: Iterable[Option]) -> Iterable[Option]:
             yield each._replace(metavar=SCHEDULE, text=f"{each.text} {usual}".strip())
         elif group == "space":
             yield each._replace(metavar="RANGE", text=f"Search range of --hyper.{hyper.replace('_', '-')}.")
+        elif each.path == "recipe" and (known := recipe_names(name)):
+            yield each._replace(choices=known, text=f"{each.text} Of {name}: {', '.join(known)}.")
         else:
             yield each
 
@@ -203,10 +209,8 @@ def training_help(
         start: The options that decided them.
         everything: Whether to list all options, or those that are used most.
     """
-    from covey.run.presets import values_of
-
-    values = values_of(name, default.env, default) if _uses_preset(start) else {}
-    marks = {("seeds" if path == "members" else path): "from the preset" for path in values}
+    origins = _basis(start).origins(default)
+    marks = {("seeds" if path == "members" else path): f"from the {origin}" for path, origin in origins.items()}
     common = sorted((each for each in options if each.path in COMMON), key=lambda each: COMMON.index(each.path))
     rest = [each for each in options if each.path not in COMMON]
     shown = [each for each in rest if everything or each.path.startswith("hyper.") or each.group in ("agent", "pbt")]
@@ -267,22 +271,25 @@ def _agent(arguments: list[str], example: str) -> tuple[str, list[str]]:
         raise UsageError(str(error)) from None
 
 
-def _uses_preset(start: StartOptions) -> bool:
-    return start.config is None and start.preset != "off"
+def _basis(start: StartOptions) -> Any:
+    """Returns the preset and the recipe that the other options start from."""
+    from covey.run.presets import Basis
+
+    return Basis(start.config is None and start.preset != "off", start.recipe)
 
 
 def _default(name: str, start: StartOptions, arguments: list[str], **population: Any) -> Any:
     """Returns the configuration whose values are the defaults of a command."""
     from covey.run.config import default_config, load_config
     from covey.run.config_text import expanded, merged, to_json
-    from covey.run.presets import preset_config
 
     both = start.config is not None and start.preset == "on"
     usage(not both, "--preset on and --config exclude each other: the file sets every option.")
+    both = start.config is not None and start.recipe != ""
+    usage(not both, "--recipe and --config exclude each other: the file sets every option.")
     short = {"lr": start.lr or None, "hidden": start.hidden or None, **population}
     if start.config is None:
-        make = preset_config if _uses_preset(start) else default_config
-        return make(name, **_environment(arguments), **short)
+        return _basis(start).config(name, **_environment(arguments), **short)
     loaded = load_config(start.config)
     require(loaded.algorithm == name, f"{start.config} is a configuration of {loaded.algorithm}, not of {name}.")
     values = to_json(loaded)

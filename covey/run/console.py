@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from covey.agents.recipes import find_recipe
 from covey.devices import devices as local_devices
 from covey.evaluation.advice import SAME, Facts, notes
 from covey.evaluation.stats import Interval
 from covey.hyper.names import by_name, field_of
 from covey.plots.style import short_number
 from covey.run.config_text import differences
+from covey.run.presets import Basis
 from covey.run.program import Program
 from covey.storage.folder import RunFolder
 
@@ -256,8 +258,8 @@ class _Cell:
             self.handle.update(content, raw=True)
 
 
-def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset: bool) -> None:
-    """Prints the effective configuration at the start of a run: what differs from the defaults."""
+def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Basis) -> None:
+    """Prints the effective configuration at the start of a run: what differs from the defaults, and why."""
     config = program.config
     steps = program.total * program.block_steps
     named = f"{config.name}: " if config.name else ""
@@ -266,6 +268,9 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
         f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
     )
+    if basis.recipe:
+        recipe = find_recipe(config.algorithm, basis.recipe).recipe
+        reporter.detail(f"recipe {basis.recipe}: {recipe.summary}{f' ({recipe.source})' if recipe.source else ''}")
     given = _environment_options(config)
     if given:
         reporter.detail(f"environment: {given}")
@@ -274,9 +279,7 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
     chosen = differences(type(config.agent)(), config.agent) + hyper
     if chosen:
         values = ", ".join(f"{name} {option_text(value)}" for name, _, value in chosen)
-        reporter.detail(
-            f"{'options, also of the preset (--preset off ignores it)' if is_preset else 'options'}: {values}"
-        )
+        reporter.detail(f"options{_origins(basis)}: {values}")
     if config.pbt:
         ranges = ", ".join(f"{name} {each.low:g} to {each.high:g}" for name, each in program.space.items())
         replaced = config.pbt.losers(config.members)
@@ -292,6 +295,13 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, is_preset
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}
     reporter.advise(Facts(hyper=fixed, space=program.policy.entry.space))
+
+
+def _origins(basis: Basis) -> str:
+    """Says where options come from besides the user."""
+    named = (("the preset (--preset off ignores it)", basis.preset), ("the recipe", bool(basis.recipe)))
+    origins = " and ".join(text for text, used in named if used)
+    return f", also of {origins}" if origins else ""
 
 
 def _environment_options(config: Any) -> str:

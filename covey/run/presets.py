@@ -1,5 +1,8 @@
 """Presets: options that suit an agent on an environment. They are its defaults there; a given option wins.
 
+A recipe (covey/agents/recipes.py) is a named set of options of an agent on any environment. From weak to strong: the
+plain defaults, the preset, the recipe, the options that the user gives.
+
 Those for Gymnasium's tasks are published configurations, not tuned here. If covey lacks something that a publication
 used (correlated noise, state-dependent exploration, updates in bursts), `source` says so. Those that were made with
 PyTorch start with PyTorch's initial weights.
@@ -8,7 +11,8 @@ PyTorch start with PyTorch's initial weights.
 from typing import Any, NamedTuple
 
 from covey.agents import canonical_name
-from covey.errors import CoveyError
+from covey.agents.recipes import find_recipe, recipes_of
+from covey.errors import CoveyError, require
 from covey.run.config import RunConfig, default_config
 from covey.run.config_text import expanded, flat, merged
 
@@ -241,11 +245,79 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 """(algorithm, environment) -> options, in the form that `covey.train` takes."""
 
 
+class Basis(NamedTuple):
+    """The options that a configuration starts from, before those that the user gives.
+
+    Args:
+        preset: Whether they include the preset for the agent and the environment, if there is one.
+        recipe: The name of a recipe; empty without.
+    """
+
+    preset: bool = True
+    recipe: str = ""
+
+    def config(self, algorithm: str, **options: Any) -> RunConfig[Any, Any]:
+        """Returns the configuration of an algorithm with the given options."""
+        algorithm = canonical_name(algorithm)
+        require(isinstance(self.recipe, str), f"`recipe` must be the name of a recipe, not {self.recipe!r}.")
+        for name in ("agent", "hyper") if self.recipe else ():
+            given = options.get(name, {})
+            require(
+                isinstance(given, dict),
+                f"`recipe` and a whole {type(given).__name__} as `{name}` exclude each other: give a dictionary of the "
+                "options that differ from the recipe.",
+            )
+        preset = PRESETS.get((algorithm, str(options.get("env", RunConfig.env))), {}) if self.preset else {}
+        based = merged(preset, self.options(algorithm))
+        return default_config(algorithm, **merged(based, expanded(algorithm, options)))
+
+    def origins(self, config: RunConfig[Any, Any]) -> dict[str, str]:
+        """Returns which values in effect in a configuration come from the preset or the recipe, by dotted names."""
+        preset = values_of(config.algorithm, config.env, config) if self.preset else {}
+        found = dict.fromkeys(preset, "preset")
+        if self.recipe:
+            found |= dict.fromkeys(_in_effect(config.algorithm, self.options(config.algorithm), config), "recipe")
+        return found
+
+    def shown(self, config: RunConfig[Any, Any]) -> "Basis":
+        """Returns the basis without a preset that is not in effect, or that has values of the recipe alone."""
+        return self._replace(preset="preset" in self.origins(config).values())
+
+    def options(self, algorithm: str) -> dict[str, Any]:
+        """Returns the options of the recipe; none without one."""
+        return recipe_options(algorithm, self.recipe) if self.recipe else {}
+
+
+PLAIN = Basis(preset=False)
+"""The plain defaults."""
+
+
 def preset_config(algorithm: str, **options: Any) -> RunConfig[Any, Any]:
     """Returns the configuration of the preset for an algorithm and an environment, with the given options."""
-    algorithm = canonical_name(algorithm)
-    preset = PRESETS.get((algorithm, str(options.get("env", RunConfig.env))), {})
-    return default_config(algorithm, **merged(preset, expanded(algorithm, options)))
+    return Basis().config(algorithm, **options)
+
+
+def recipe_names(algorithm: str) -> tuple[str, ...]:
+    """Returns the names of the recipes that an algorithm takes."""
+    return tuple(recipes_of(algorithm))
+
+
+def recipe_options(algorithm: str, name: str) -> dict[str, Any]:
+    """Returns the options of a recipe for an algorithm; those of an inner SAC (DIAYN, DADS) are below `sac`."""
+    found = find_recipe(algorithm, name)
+    return found.placed(expanded(found.owner, found.recipe.options))
+
+
+def recipe_text(algorithm: str, name: str) -> str:
+    """Returns the options of a recipe for an algorithm in one line, by dotted names."""
+    values = _in_effect(algorithm, recipe_options(algorithm, name), None)
+    return ", ".join(f"{path} {_text(value)}" for path, value in values.items())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> str:
@@ -255,20 +327,27 @@ def describe(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None
 
 def values_of(algorithm: str, env: str, within: RunConfig[Any, Any] | None = None) -> dict[str, Any]:
     """Returns the values of a preset by dotted names; with a configuration, only those in effect there."""
-    preset = PRESETS.get((algorithm, env), {})
-    config = default_config(algorithm, **preset)
-    values = {name: _value(config, name) for name in flat(preset)}
+    return _in_effect(algorithm, PRESETS.get((algorithm, env), {}), within)
+
+
+def _in_effect(algorithm: str, options: dict[str, Any], within: RunConfig[Any, Any] | None) -> dict[str, Any]:
+    """Returns options by dotted names, as a configuration has them; only those in effect in `within`, if given."""
+    config = default_config(algorithm, **options)
+    values = {name: _value(config, name) for name in flat(options)}
     return {name: x for name, x in values.items() if within is None or _value(within, name) == x}
 
 
-def with_source(error: CoveyError, config: RunConfig[Any, Any]) -> CoveyError:
-    """Returns an error that also says which of the options that it names have their value from a preset."""
-    values = values_of(config.algorithm, config.env, config)
-    named = [f"`{name}` {x}" for name, x in values.items() if f"`{name}`" in str(error)]
+def with_source(error: CoveyError, config: RunConfig[Any, Any], basis: Basis) -> CoveyError:
+    """Returns an error that also says which of the options that it names have their value from a preset or a recipe."""
+    texts = {"preset": f"preset for {config.algorithm} on {config.env}", "recipe": f"recipe {basis.recipe}"}
+    named = {name: texts[origin] for name, origin in basis.origins(config).items() if f"`{name}`" in str(error)}
     if not named or error.owner is not None:
         return error
-    verb = "comes" if len(named) == 1 else "come"
-    return CoveyError(f"{error} ({' and '.join(named)} {verb} from the preset for {config.algorithm} on {config.env}.)")
+    parts = []
+    for origin in dict.fromkeys(named.values()):
+        values = [f"`{name}` {_value(config, name)}" for name, each in named.items() if each == origin]
+        parts.append(f"{' and '.join(values)} {'comes' if len(values) == 1 else 'come'} from the {origin}")
+    return CoveyError(f"{error} ({', and '.join(parts)}.)")
 
 
 def _value(config: Any, name: str) -> Any:

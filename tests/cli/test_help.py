@@ -12,6 +12,7 @@ import tyro
 
 import covey
 from covey.agents import REGISTRY
+from covey.agents.recipes import RECIPES
 from covey.cli import VERBS, main
 from covey.cli.help import VERBS_HELP, wrapped
 from covey.cli.options import options_of
@@ -38,6 +39,7 @@ WITH_ARGUMENTS = {
     "check-env": ["pendulum"],
     "agents": ["td3"],
     "presets": ["td3"],
+    "recipes": ["sac"],
     "completion": ["bash"],
 }
 
@@ -84,7 +86,8 @@ def test_the_overview_lists_every_command(capsys, monkeypatch):
     assert main([]) == 2
 
 
-COMMON = ["--env", "--steps", "--seed", "--envs", "--lr", "--hidden", "--out", "--preset", "--config", "--plugin"]
+COMMON = ["--env", "--steps", "--seed", "--envs", "--lr", "--hidden", "--recipe", "--out", "--preset", "--config"]
+COMMON += ["--plugin"]
 
 
 @pytest.mark.parametrize("verb", ["train", "evolve"])
@@ -149,6 +152,21 @@ def test_presets_of_an_agent(capsys, monkeypatch):
     assert "sac on pendulum: steps 10000" in printed and "td3 on" not in printed
     assert "td3 on pendulum" in (everything := asked(["presets"], capsys))
     assert all(len(line) <= 80 or " " not in line.strip() for line in everything.splitlines())
+
+
+def test_recipes_of_an_agent(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = asked(["recipes"], capsys)
+    starts = [line.partition(":")[0] for line in printed.splitlines() if not line.startswith(" ")]
+    assert starts == [f"{agent} {name}" for agent, name in RECIPES], "each once, under the agent that it is written for"
+    assert "    source: Chen et al., 2021, arXiv 2101.05982" in printed
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    inner = " ".join(asked(["recipes", "DIAYN"], capsys).split())
+    assert "diayn crossq: batch" in inner and "options: updates_per_step 1, agent.sac.batch_size 256" in inner
+    assert "--agent.sac.networks.critic.hidden 256 256" in inner and "sac crossq:" not in inner
+    assert main(["recipes", "td3"]) == 1
+    assert "There is no recipe for td3. `covey recipes` lists" in capsys.readouterr().err
+    assert main(["recipes", "sac", "td3"]) == 2 and main(["recipes", "--all"]) == 2
 
 
 def test_text_is_wrapped_between_words(monkeypatch):
