@@ -2,7 +2,7 @@
 
     python -m benchmarks.campaign --list
     python -m benchmarks.campaign --folder OUT [--only NAME ...] [--core 1] [--peers .venv-peers/bin/python]
-    python -m benchmarks.campaign --folder OUT --collect    # writes benchmarks/results/NAME.csv, also of unfinished runs
+    python -m benchmarks.campaign --folder OUT --collect    # benchmarks/results/NAME.csv, also of unfinished runs
     python -m benchmarks.quality                            # draws the page from these files
 
 Ctrl-C or SIGTERM saves the run in progress and stops; the same command continues. The settings were fixed before the
@@ -25,6 +25,7 @@ SEED = 2000
 RESULTS = Path(__file__).parent / "results"
 STATE = "campaign.csv"
 """The file of results that tells how far each run got."""
+COLUMNS = ("step", "seed", "return", "seconds", "repeated")
 CURVE = "benchmarks.peers.curve"
 TASKS = {
     "cheetah": "HalfCheetah-v5",
@@ -133,7 +134,7 @@ def command_of(run: Run, folder: Path, peers: str) -> list[str]:
 
 
 class Runner:
-    """Runs commands one at a time. SIGINT, SIGTERM and SIGHUP stop the current one, which saves itself, and the rest."""
+    """Runs commands one at a time. SIGINT, SIGTERM and SIGHUP stop the current one, which saves itself first."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[Any] | None = None
@@ -227,16 +228,18 @@ def evaluations(out: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Writes a CSV file with the columns of the first row."""
+    """Writes a CSV file with the columns that any row has, those of a curve in their usual order."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names.sort(key=lambda name: COLUMNS.index(name) if name in COLUMNS else len(COLUMNS))
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
 def collect(runs: list[Run], folder: Path, results: Path = RESULTS) -> None:
     """Writes the curve of each run that has begun, and how far each got, to the folder of results."""
-    state = {row["name"]: row for row in read_rows(results / STATE)}
+    state: dict[str, dict[str, Any]] = {row["name"]: {**row} for row in read_rows(results / STATE)}
     for run in runs:
         if run.is_peer:
             found = read_rows(folder / f"{run.name}.csv")

@@ -115,10 +115,17 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 def read_published(results: Path) -> list[Published]:
     """Reads the published values; their standard deviations divide by the number of seeds."""
-    kinds = (str, str, str, int, float, float, int, str)
-    columns = Published.__dataclass_fields__
     return [
-        Published(**{name: kind(row[name]) for name, kind in zip(columns, kinds, strict=True)})
+        Published(
+            row["method"],
+            row["task"],
+            row["version"],
+            int(row["step"]),
+            float(row["mean"]),
+            float(row["std"]),
+            int(row["seeds"]),
+            row["source"],
+        )
         for row in read_rows(results / "published.csv")
     ]
 
@@ -211,8 +218,8 @@ def reached(results: Results, run: Run) -> str:
         return "not run yet"
     if known is None or known["finished"] == "yes":
         return ""
-    if curve.seeds.size < run.seeds:
-        return f"{curve.seeds.size} of {run.seeds} seeds so far"
+    if run.is_peer:  # one seed after the other
+        return f"seed {curve.seeds.size} of {run.seeds} not finished"
     return f"stopped at {int(known['reached']):,} of {run.steps:,}"
 
 
@@ -238,9 +245,7 @@ def our_rows(results: Results, run: Run, step: int) -> Iterator[str]:
 def our_table(results: Results, task: str) -> Iterator[str]:
     """Yields the table of our runs of a task."""
     heads = ["run", "steps", "mean", "IQM", "95 % interval", "each seed", "hours per seed", "repeated"]
-    rows = [
-        list(our_rows(results, run, step)) for step in STEPS for run in results.runs(task) if step <= run.steps
-    ]
+    rows = [list(our_rows(results, run, step)) for step in STEPS for run in results.runs(task) if step <= run.steps]
     if task != "lander":  # only TAAC repeats actions
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     yield from table(heads, rows)
@@ -258,8 +263,8 @@ def published_table(results: Results, task: str) -> Iterator[str]:
         yield from table(("published, mean ± std", "version", "seeds", *(f"{step:,}" for step in steps)), rows.values())
     for row in read_rows(results.folder / "published-repeats.csv"):
         if row["task"] == TASKS[task].rsplit("-", 1)[0]:
-            yield f"Published: {row['method']} repeats at {row['repeated']} of the steps of {row['task']}-{row['version']}"
-            yield f"({row['source']})."
+            where = f"{row['task']}-{row['version']}"
+            yield f"Published share of repeated actions: {row['method']} {row['repeated']}, {where} ({row['source']})."
             yield ""
 
 
@@ -351,7 +356,13 @@ def equal_time(results: Results) -> Iterator[str]:
                 centre, low, high = improvement_interval(ours.returns[-1], plain.returns[at])
                 means = [number(float(ours.returns[-1].mean())), number(float(plain.returns[at].mean()))]
                 improvement = f"{centre:.2f} ({low:.2f} to {high:.2f})"
-                cells = [duration(float(ours.seconds[-1])), means[0], f"{int(plain.steps[at]):,}", means[1], improvement]
+                cells = [
+                    duration(float(ours.seconds[-1])),
+                    means[0],
+                    f"{int(plain.steps[at]):,}",
+                    means[1],
+                    improvement,
+                ]
         rows.append([f"{run.label}, {TASKS[run.task]}", *cells])
     yield "### Recipes at equal wall time"
     yield ""
@@ -372,9 +383,7 @@ def study_rows(folder: Path, task: str) -> Iterator[list[str]]:
             continue
         steps = [step for step in curve.whole().steps if step > 0 and step in base.whole().steps]
         seeds = sorted(set(curve.seeds) & set(base.seeds))
-        ours, theirs = (
-            x.returns[np.ix_(np.isin(x.steps, steps), np.isin(x.seeds, seeds))] for x in (curve, base)
-        )
+        ours, theirs = (x.returns[np.ix_(np.isin(x.steps, steps), np.isin(x.seeds, seeds))] for x in (curve, base))
         last, last_error = paired_difference(ours[-1], theirs[-1])
         mean, mean_error = paired_difference(ours.mean(axis=0), theirs.mean(axis=0))
         yield [
@@ -392,9 +401,11 @@ def study(results: Results) -> Iterator[str]:
     """Yields the study of plain TD3: one change at a time."""
     yield "## Why plain TD3 lagged: a study, one change at a time"
     yield ""
-    yield "The base is `covey train td3 --env gymnasium:ENV --preset off --seed 1000 --seeds 8 --episodes 10` at commit 957f8f2,"
-    yield "with an evaluation every 5,000 steps: flax's initial weights, 1,000 random steps, learning rates of 3e-4, noise of"
-    yield "0.1, and targets that move at every second update. Each row is the base with one change."
+    yield "The base is `covey train td3 --env gymnasium:ENV --preset off --seed 1000 --seeds 8 --episodes 10`"
+    yield "at commit 957f8f2, with an evaluation every 5,000 steps: flax's initial weights, 1,000 random steps,"
+    yield "learning rates of 3e-4, noise of 0.1, and targets that move at every second update. Each row is the base with"
+    yield "one change."
+    yield ""
     yield "Differences from the base, paired by seed, with their standard errors: at the last step that both have, and"
     yield "of the mean over all evaluations that both have after step 0."
     yield ""
@@ -486,12 +497,13 @@ def draw_curves(axes: Any, results: Results, runs: list[Run]) -> None:
 def draw_published(axes: Any, results: Results, task: str, longest: int) -> None:
     """Draws published values at their steps: TD3 and SAC with their deviation and colour, the others in grey."""
     short = TASKS[task].rsplit("-", 1)[0]
-    values = [x for x in results.published if x.task == short and x.step <= longest * (1 + NEAR)]
+    # A mark is drawn beside its step, which would mislead near the start of a long axis.
+    values = [x for x in results.published if x.task == short and 0.15 * longest < x.step <= longest * (1 + NEAR)]
     markers = dict(zip(dict.fromkeys(x.method for x in results.published), "osDv^<>PX*hd", strict=False))
     colours = {agent: colour_of(RUNS[f"{agent.lower()}-{task}"]) for agent in ("TD3", "SAC") if task != "lander"}
     methods = list(dict.fromkeys(x.method for x in values))
     for i, method in enumerate(methods):
-        aside = (i - (len(methods) - 1) / 2) * longest * 0.005  # so that marks of the same step do not hide each other
+        aside = (i - (len(methods) - 1) / 2) * longest * 0.004  # so that marks of the same step do not hide each other
         mine = [x for x in values if x.method == method]
         colour = colours.get(method.split(" ")[0], "#9aa3ab")
         is_baseline = method.split(" ")[0] in colours

@@ -7,6 +7,8 @@ step, and for SAC a learnt temperature: covey's defaults. A return is the mean o
 file already holds to their end are skipped; an interrupted one starts again.
 """
 
+# pyright: reportMissingImports=false
+
 import argparse
 import csv
 import sys
