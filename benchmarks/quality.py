@@ -403,7 +403,7 @@ def study(results: Results) -> Iterator[str]:
     yield ""
     yield "The base is `covey train td3 --env gymnasium:ENV --preset off --seed 1000 --seeds 8 --episodes 10`"
     yield "at commit 957f8f2, with an evaluation every 5,000 steps: flax's initial weights, 1,000 random steps,"
-    yield "learning rates of 3e-4, noise of 0.1, and targets that move at every second update. Each row is the base with"
+    yield "learning rates of 3e-4, noise of 0.1, and targets that move at every second update. Each row is the base and"
     yield "one change."
     yield ""
     yield "Differences from the base, paired by seed, with their standard errors: at the last step that both have, and"

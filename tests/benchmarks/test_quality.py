@@ -145,11 +145,15 @@ def test_a_stopped_runner_lets_its_run_save(number: signal.Signals, tmp_path: Pa
     write(tmp_path / "parent.py", PARENT)
     command = ["sh", "-c", "trap '' INT; exec \"$0\" parent.py", sys.executable]
     process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    end = time.monotonic() + 20
-    while not (tmp_path / "began").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(20) == 41
+    try:
+        end = time.monotonic() + 20
+        while not (tmp_path / "began").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(20) == 41
+    finally:
+        process.kill()
+        process.wait()
     assert (tmp_path / "saved").read_text() == "once"
 
 
