@@ -282,6 +282,7 @@ def main() -> None:
         return
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
+        os.environ["OMP_NUM_THREADS"] = "1"  # PyTorch would start a thread per core of the machine
     sys.exit(run_all(runs, options.folder.resolve(), options.peers))
 
 
