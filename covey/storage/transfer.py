@@ -25,7 +25,8 @@ from covey.storage.layout import BEST_AGENT, Arrays, array_name, is_key, not_fin
 
 PARTS = {
     "": "",
-    "actor": r"(\w+/)?((target_)?actor|(actor_)?statistics(/observations)?|(target_)?critic/(online/|target/)?encoder)/",
+    "actor": r"(\w+/)?((target_)?actor|actor_statistics|statistics/observations|"
+    r"(target_)?critic/(online/|target/)?encoder)/",
     "critic": r"(\w+/)?((target_)?critic/(?!optimiser)|statistics/(observations|returns)/)",
     "encoder": r"(?!.*optimiser/).*\bencoder/|(\w+/)?statistics/observations/",
 }
