@@ -35,7 +35,7 @@ TASKS = {
 }
 RECIPES = {"flash": "--agent.networks.actor.hidden 128 128 --agent.networks.critic.hidden 256 256"}
 """The recipes of part c, each with the options that set a width which a CPU can afford. A row here is three runs."""
-LANDER = "--warmup 10000 --lr 1e-4 --agent.normalise.rewards"
+LANDER = "--preset off --warmup 10000 --lr 1e-4 --agent.normalise.rewards"
 """The published options of TAAC on LunarLander but for the batch, so that SAC has the same. Needs gymnasium[box2d]."""
 
 
@@ -67,9 +67,12 @@ class Run:
 
 
 def covey_run(part: str, name: str, label: str, task: str, options: str, steps: int, seeds: int = 3) -> Run:
-    """Returns a run of the `covey train` command with an evaluation of 10 episodes every 10,000 steps."""
+    """Returns a run of the `covey train` command with an evaluation of 10 episodes every 10,000 steps.
+
+    The options that it does not name are those that a user gets: the published ones of the preset for the task.
+    """
     command = (
-        f"covey train {options} --env gymnasium:{TASKS[task]} --preset off --steps {steps} "
+        f"covey train {options} --env gymnasium:{TASKS[task]} --steps {steps} "
         f"--seed {SEED} --seeds {seeds} --evaluations {steps // 10_000} --episodes 10"
     )
     return Run(part, name, label, task, command, steps, seeds)

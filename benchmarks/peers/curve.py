@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.curve sbx sac Hopper-v5 --steps 100000 --seed 2000 --seeds 3 --out curve.csv
 
-256 x 256 networks, batches of 256, Adam at 3e-4, tau 0.005, a discount of 0.99, 1,000 random steps, then one update per
-step, and for SAC a learnt temperature: covey's defaults. A return is the mean of ten greedy episodes. Seeds that the
+256 x 256 networks, batches of 256, Adam at 3e-4, tau 0.005, a discount of 0.99, 10,000 random steps, then one update per
+step, and for SAC a learnt temperature: as covey on this task. A return is the mean of ten greedy episodes. Seeds that the
 file already holds to their end are skipped; an interrupted one starts again.
 """
 
@@ -27,7 +27,7 @@ def train(library: str, agent: str, task: str, seed: int, steps: int, every: int
     from benchmarks.peers.with_stable_baselines import model
 
     started = time.monotonic()
-    options = {"tau": 0.005, "gamma": 0.99, "learning_starts": 1000, "seed": seed, "device": "cpu"}
+    options = {"tau": 0.005, "gamma": 0.99, "learning_starts": 10_000, "seed": seed, "device": "cpu"}
     learner = model(agent, gymnasium.make(task), **options, **({"ent_coef": "auto"} if agent == "sac" else {}))
     evaluation_env = gymnasium.make(task)
     evaluation_env.reset(seed=10_000 + seed)
