@@ -46,6 +46,8 @@ def _twenty_updates(**agent: Any) -> dict[str, Any]:
     }
 
 
+_DECAYED = {"kind": "adamw", "weight_decay": 0.01}
+_C51 = {"bins": 101, "distribution": "c51", "low": -5.0, "high": 5.0, "batch_targets": True}
 _TARGET_ENTROPY = (
     "The published runs also have a target entropy for each task: per action, -0.33 on Hopper and -0.5 on HalfCheetah, "
     "Walker2d and Ant (--hyper.target-entropy)."
@@ -53,21 +55,23 @@ _TARGET_ENTROPY = (
 
 RECIPES: dict[tuple[str, str], Recipe] = {
     ("sac", "crossq"): Recipe(
-        summary="batch normalisation in wide critics, no target networks",
+        summary="batch normalisation, wide critics, no target networks",
         source="Bhatt et al., 2024, arXiv 1902.05605, and github.com/adityab/CrossQ",
         options={
             "updates_per_step": 1.0,
             "agent": {
                 "batch_size": 256,
                 "policy_delay": 3,
-                "networks": _networks([256, 256], [2048, 2048], norm="batch"),
+                "networks": {
+                    "actor": {"hidden": [256, 256], "norm": "batch"},
+                    "critic": {"hidden": [2048, 2048], "norm": "batch"},
+                },
                 "optimisers": {"actor": {"beta1": 0.5}, "critic": {"beta1": 0.5}},
             },
             "hyper": _rates(1e-3),
         },
         notes="The critics have 59 times as many weights as SAC's on HalfCheetah. On a CPU, narrow them: "
-        "--agent.networks.critic.hidden 256 256, or --hidden 256 256 for every network. The published actor is "
-        "batch-normalised too, which is left out here.",
+        "--agent.networks.critic.hidden 256 256, or --hidden 256 256 for every network.",
     ),
     ("sac", "droq"): Recipe(
         summary="dropout and layer normalisation in two critics, 20 updates per step",
@@ -88,6 +92,74 @@ RECIPES: dict[tuple[str, str], Recipe] = {
         ),
         notes="20 updates per step, of ten critics: --updates-per-step 1 --agent.policy-delay 1 makes as many as plain "
         f"SAC. {_TARGET_ENTROPY}",
+    ),
+    ("sac", "simba"): Recipe(
+        summary="residual networks with layer normalisation, normalised observations, weight decay",
+        source="SimBa, Lee et al., 2025, arXiv 2410.09754, and github.com/DAVIAN-Robotics/SimbaV2",
+        options={
+            "updates_per_step": 2.0,
+            "agent": {
+                "batch_size": 256,
+                "networks": {
+                    "actor": {"kind": "simba", "hidden": [128]},
+                    "critic": {"kind": "simba", "hidden": [512, 512]},
+                    "weights": "orthogonal",
+                    "log_std_bound": "tanh",
+                },
+                "normalise": {"observations": True},
+                "optimisers": {"actor": _DECAYED, "critic": _DECAYED},
+            },
+            "hyper": _rates(1e-4) | {"tau": 0.005, "temperature": 0.01, "target_entropy": -0.5},
+        },
+        notes="The critics have 58 times as many weights as SAC's on HalfCheetah, and make two updates per step. On a "
+        "CPU, narrow them: --agent.networks.critic.hidden 128 128. The publication's discount depends on the length "
+        "of an episode, and tasks that never terminate have one critic; set these yourself.",
+    ),
+    ("sac", "flash"): Recipe(
+        summary="residual networks with batch normalisation, weights of unit norm, distributional critics, held noise",
+        source="FlashSAC, 2026, arXiv 2604.04539, and github.com/Holiday-Robot/FlashSAC",
+        options={
+            "updates_per_step": 1.0,
+            "agent": {
+                "batch_size": 512,
+                "policy_delay": 2,
+                "noise_hold": 16,
+                "networks": {
+                    "actor": {"kind": "flash", "hidden": [128, 128]},
+                    "critic": {"kind": "flash", "hidden": [256, 256]},
+                    "weights": "orthogonal",
+                    "log_std_bound": "tanh",
+                },
+                "critics": _C51,
+                "normalise": {"rewards": True, "reward_bound": 5.0},
+                "optimisers": {"actor": {"unit_norm": "layers"}, "critic": {"unit_norm": "layers"}},
+            },
+            "hyper": _rates("linear:3e-4:1.5e-4") | {"tau": 0.01, "temperature": 0.01, "target_entropy": -0.478},
+        },
+        notes="The critics have 15 times as many weights as SAC's on HalfCheetah. On a CPU, narrow them: "
+        "--agent.networks.critic.hidden 128. With a simulator on a GPU, they publish --agent.batch-size 2048.",
+    ),
+    ("sac", "xqc"): Recipe(
+        summary="batch normalisation before each activation, weights of unit norm, distributional critics",
+        source="XQC, Palenicek et al., 2026, arXiv 2509.25174, and github.com/danielpalenicek/xqc",
+        options={
+            "updates_per_step": 2.0,
+            "agent": {
+                "batch_size": 256,
+                "policy_delay": 3,
+                "networks": {
+                    "actor": {"kind": "xqc", "hidden": [256, 256, 256, 256]},
+                    "critic": {"kind": "xqc", "hidden": [512, 512, 512, 512]},
+                    "weights": "orthogonal",
+                },
+                "critics": _C51,
+                "normalise": {"rewards": True},
+                "optimisers": {"actor": {"unit_norm": "weights"}, "critic": {"unit_norm": "weights"}},
+            },
+            "hyper": _rates("linear:3e-4:3e-5") | {"tau": 0.005, "temperature": 0.01, "target_entropy": -0.5},
+        },
+        notes="The critics have 12 times as many weights as SAC's on HalfCheetah, and make two updates per step. On a "
+        "CPU, narrow them: --hidden 256 256 --updates-per-step 1.",
     ),
 }
 """(algorithm, name) -> recipe. The options are those of that algorithm."""

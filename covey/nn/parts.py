@@ -36,7 +36,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "activation": ("relu",),
     "norm": ("none",),
     "dropout": (0.0,),
-    "weights": ("lecun",),
+    "weights": ("uniform", "lecun"),
     "outputs": (0,),
     "log_std": (LOG_STD,),
     "log_std_bound": ("clip",),
@@ -137,10 +137,10 @@ class Networks:
     """Name of a registered actor head."""
     critic_head: str = "linear"
     """Name of a registered critic head."""
-    weights: Literal["lecun", "uniform", "orthogonal", "he"] = "lecun"
-    """Initial weights: `lecun` is normal with deviation 1/sqrt(inputs), as in flax; `uniform` is uniform within
-    +-1/sqrt(inputs), as in PyTorch; `orthogonal` is a random orthogonal matrix, as in DrQ; `he` is normal with
-    deviation sqrt(2/inputs)."""
+    weights: Literal["lecun", "uniform", "orthogonal", "he"] = "uniform"
+    """Initial weights: `uniform` is uniform within +-1/sqrt(inputs), PyTorch's, with which most results are published;
+    `lecun` is normal with deviation 1/sqrt(inputs), as in flax; `orthogonal` is a random orthogonal matrix, as in DrQ;
+    `he` is normal with deviation sqrt(2/inputs)."""
     log_std: tuple[float, float] = LOG_STD
     """tanh_normal: smallest and largest logarithm of the standard deviation."""
     log_std_bound: Literal["clip", "tanh"] = "clip"

@@ -4,8 +4,8 @@ A recipe (covey/agents/recipes.py) is a named set of options of an agent on any 
 plain defaults, the preset, the recipe, the options that the user gives.
 
 Those for Gymnasium's tasks are published configurations, not tuned here. If covey lacks something that a publication
-used (correlated noise, state-dependent exploration, updates in bursts), `source` says so. Those that were made with
-PyTorch start with PyTorch's initial weights.
+used (correlated noise, state-dependent exploration, updates in bursts), `source` says so. Those of the built-in tasks
+were measured with flax's initial weights.
 """
 
 from typing import Any, NamedTuple
@@ -24,11 +24,8 @@ class Published(NamedTuple):
     options: dict[str, Any]
 
 
-_PYTORCH = {"weights": "uniform"}
-
-
 def _networks(*hidden: int) -> dict[str, Any]:
-    return {"actor": {"hidden": list(hidden)}, "critic": {"hidden": list(hidden)}, **_PYTORCH}
+    return {"actor": {"hidden": list(hidden)}, "critic": {"hidden": list(hidden)}}
 
 
 def _rates(value: float | str) -> dict[str, Any]:
@@ -41,7 +38,7 @@ def _td3_rates(value: float) -> dict[str, Any]:
 
 _LOCOMOTION = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5")
 _WIDE = _networks(400, 300)
-_LONG = {"steps": 1_000_000, "agent": {"networks": _PYTORCH}}
+_LONG = {"steps": 1_000_000}
 
 _TD3_AUTHORS = "the TD3 authors' code, github.com/sfujim/TD3 (v2 tasks)"
 _ZOO = "RL-Zoo, github.com/DLR-RM/rl-baselines3-zoo"
@@ -79,9 +76,7 @@ _TD3_TASKS = {
 _SAC_TASKS = {
     **{name: Published(f"{_ZOO} (v3)", _LONG | {"warmup": 10_000}) for name in _LOCOMOTION},
     "InvertedDoublePendulum-v5": Published(f"{_ZOO}, its defaults for MuJoCo tasks", _LONG | {"warmup": 10_000}),
-    "Pendulum-v1": Published(
-        _ZOO, {"steps": 20_000, "warmup": 100, "agent": {"networks": _PYTORCH}, "hyper": _rates(1e-3)}
-    ),
+    "Pendulum-v1": Published(_ZOO, {"steps": 20_000, "warmup": 100, "hyper": _rates(1e-3)}),
     "MountainCarContinuous-v0": Published(
         f"{_ZOO}; there with state-dependent exploration, without which it may not learn",
         {
@@ -156,10 +151,10 @@ PUBLISHED: dict[tuple[str, str], Published] = {
 """(algorithm, environment) -> a published configuration."""
 
 # Small and fast, enough for the built-in tasks. Layer normalisation of the critic stabilises the harder ones.
-_SMALL = {"batch_size": 64, "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64]}}}
+_SMALL = {"batch_size": 64, "networks": _networks(64, 64) | {"weights": "lecun"}}
 _NORMED = {
     "batch_size": 64,
-    "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}},
+    "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}, "weights": "lecun"},
 }
 _TD3 = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
 _TD3_NOISY = _TD3 | {"exploration_noise": 0.3}
@@ -229,7 +224,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "evaluations": 12,
         "agent": {
             "sac": {
-                "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO},
+                "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO, "weights": "lecun"},
                 "normalise": {"observations": True},
             },
             "dynamics": _ANT_TORSO,
