@@ -82,6 +82,7 @@ def test_a_vector_is_held_as_long_as_was_drawn():
 
     def step(memory: Any, key: Any) -> Any:
         noise, new = held.draw(memory, key)
+        assert new
         return new, (noise, memory.left == 0, new.left + 1)
 
     noise, due, steps = jax.lax.scan(step, held.begin(), jax.random.split(jax.random.key(0), STEPS))[1]
