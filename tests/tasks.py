@@ -22,6 +22,7 @@ SMALL = {
         "networks": NETWORKS,
         "batch_size": 8,
         "policy_delay": 2,
+        "noise_hold": 4,
         "normalise": NORMALISE,
     },
 } | {
@@ -39,7 +40,7 @@ _SKILLED = {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE}
 SMALL |= {
     "diayn": {"sac": _SKILLED, "discriminator": {"hidden": (16,)}, "skills": {"smerl": True, "smerl_target": -1e3}},
     "dads": {
-        "sac": _SKILLED,
+        "sac": _SKILLED | {"noise_hold": 4},
         "dynamics": {"hidden": (16,)},
         "samples": 5,
         "dynamics_every": 2,

@@ -14,6 +14,7 @@ from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble, valid_rows
 from covey.nn.diagnostics import mean_and_std
 from covey.nn.distributions import TanhNormal
+from covey.nn.held_noise import Held, HeldNoise, require_noise_hold
 from covey.nn.networks import apply, apply_learning, init_both
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimisers, every, target_age
@@ -48,11 +49,15 @@ class SACConfig:
     """Keep the temperature at the hyper-parameter `temperature` instead of learning it."""
     target_update_period: int = 1
     """Critic updates per update of the target critics."""
+    noise_hold: int = 1
+    """Longest hold of the exploration noise, in steps: a vector is held for n steps with probability ~ n^-2. 1: every
+    step has its own."""
     diagnostics: bool = False
     """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
+        require_noise_hold(self)
 
 
 class SACHyper(NamedTuple):
@@ -154,6 +159,11 @@ class SAC:
         config = self.config
         return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
+    @property
+    def noise(self) -> HeldNoise:
+        """The exploration noise."""
+        return HeldNoise(self.spec.action_size, self.config.noise_hold)
+
     def init(self, hyper: SACHyper, key: Key) -> SACState:
         """Returns a new state. The target critics start as copies."""
         key_critic, key_actor = jax.random.split(key)
@@ -180,20 +190,22 @@ class SAC:
             actor_statistics=actor_statistics,
         )
 
-    def begin(self, state: SACState, hyper: SACHyper, key: Key) -> tuple[()]:
-        """Returns (): SAC has no memory."""
-        return ()
+    def begin(self, state: SACState, hyper: SACHyper, key: Key) -> Held:
+        """Returns the memory of held noise; () without `noise_hold`."""
+        return self.noise.begin()
 
-    def act(self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: SACState, hyper: SACHyper, memory: Held, obs: Array, key: Key, mode: Mode) -> Decision:
         """Decides at one observation: a uniform action, a sample of the policy, or its mode."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
         policy = self.policy(state, self.config.normalise.obs(state.statistics, obs))
-        noise = jax.random.normal(key, policy.mean.shape)
-        return Decision(policy.sample(noise)[0] if mode == "sample" else policy.mode(), memory, {})
+        if mode == "greedy":
+            return Decision(policy.mode(), memory, {})
+        noise, memory = self.noise.draw(memory, key)
+        return Decision(policy.sample(noise)[0], memory, {})
 
     def q_values(
-        self, state: SACState, hyper: SACHyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+        self, state: SACState, hyper: SACHyper, memory: Held, obs: Array, action: Array, target: bool = False
     ) -> Array:
         """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
         obs = self.config.normalise.obs(state.statistics, obs)

@@ -12,6 +12,7 @@ from covey.agent import Decision, SamplePlan
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble
+from covey.nn.held_noise import Held, HeldNoise, require_noise_hold
 from covey.nn.networks import apply, init
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, Optimisers, every, polyak, target_age
@@ -47,11 +48,15 @@ class TD3Config:
     """Update the target critics after every critic update, instead of once per actor update."""
     target_update_period: int = 1
     """Actor updates per update of the target networks."""
+    noise_hold: int = 1
+    """Longest hold of the exploration noise, in steps: a vector is held for n steps with probability ~ n^-2. 1: every
+    step has its own."""
     diagnostics: bool = False
     """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "batch_size", "policy_delay", "n_step", "target_update_period")
+        require_noise_hold(self)
         require(
             self.target_update_period == 1 or not self.target_every_step,
             f"`target_update_period` {self.target_update_period} and `target_every_step` exclude each other.",
@@ -162,6 +167,11 @@ class TD3:
         config = self.config
         return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
 
+    @property
+    def noise(self) -> HeldNoise:
+        """The exploration noise, of standard deviation 1."""
+        return HeldNoise(self.spec.action_size, self.config.noise_hold)
+
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
         """Returns a new state. The targets start as copies of the online networks."""
         key_critic, key_actor = jax.random.split(key)
@@ -182,23 +192,23 @@ class TD3:
             target_age=target_age(self.config.target_update_period),
         )
 
-    def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> tuple[()]:
-        """Returns (): TD3 has no memory."""
-        return ()
+    def begin(self, state: TD3State, hyper: TD3Hyper, key: Key) -> Held:
+        """Returns the memory of held noise; () without `noise_hold`."""
+        return self.noise.begin()
 
-    def act(self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Array, key: Key, mode: Mode) -> Decision:
         """Decides at one observation: a uniform, noisy or deterministic action."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
         features = self.critics.features(state.critic.online, self.config.normalise.obs(state.statistics, obs))
         action = apply(self.actor, state.actor, features)
         if mode == "sample":
-            noise = hyper.exploration_noise * jax.random.normal(key, action.shape)
-            action = jnp.clip(action + noise, -1.0, 1.0)
+            noise, memory = self.noise.draw(memory, key)
+            action = jnp.clip(action + hyper.exploration_noise * noise, -1.0, 1.0)
         return Decision(action, memory, {})
 
     def q_values(
-        self, state: TD3State, hyper: TD3Hyper, memory: tuple[()], obs: Array, action: Array, target: bool = False
+        self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Array, action: Array, target: bool = False
     ) -> Array:
         """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
         obs = self.config.normalise.obs(state.statistics, obs)

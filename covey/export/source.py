@@ -12,6 +12,7 @@ from covey.agent import Policy
 from covey.envs.base import Env, HostEnv
 from covey.errors import require
 from covey.evaluation.record import record
+from covey.export.trace import needed_equations
 from covey.types import Array, EnvSpec, Key
 
 Mode = Literal["greedy", "sample"]
@@ -47,14 +48,39 @@ class Source:
         return jax.random.key(0)
 
     def start(self) -> Any:
-        """Returns the memory at the start of an episode."""
-        return self.policy.begin(self.state, self.hyper, self.key)
+        """Returns the memory at the start of an episode, with () in place of idle arrays."""
+        whole = self._begin()
+        return jax.tree.map(lambda x, idle: () if idle else x, whole, self._idle)
 
     def function(self, obs: Array, memory: Any, key: Key) -> tuple[Array, Any]:
         """Returns the action in the environment's own units, and the new memory."""
+        whole = jax.tree.map(lambda x, idle, given: x if idle else given, self._begin(), self._idle, memory)
+        action, new = self._act(obs, whole, key)
+        return action, jax.tree.map(lambda x, idle: () if idle else x, new, self._idle)
+
+    def _begin(self) -> Any:
+        return self.policy.begin(self.state, self.hyper, self.key)
+
+    def _act(self, obs: Array, memory: Any, key: Key) -> tuple[Array, Any]:
         mode: Mode = "sample" if self.explore else "greedy"
         decision = self.policy.act(self.state, self.hyper, memory, obs, key, mode)
         return self.spec.to_box(decision.action), decision.memory
+
+    @cached_property
+    def _idle(self) -> Any:
+        """The arrays of the memory that acting neither reads nor changes, such as the noise of a greedy policy."""
+        leaves, structure = jax.tree.flatten(self._begin())
+        if not leaves:
+            return jax.tree.unflatten(structure, [])
+
+        def act(obs: Array, leaves: list[Any], key: Key) -> list[Any]:
+            action, new = self._act(obs, jax.tree.unflatten(structure, leaves), key)
+            return [action, *jax.tree.leaves(new)]
+
+        jaxpr = jax.make_jaxpr(act)(jnp.zeros(self.spec.obs_size), leaves, self.key).jaxpr
+        read = {id(atom) for equation in needed_equations(jaxpr) for atom in equation.invars}
+        parts = zip(jaxpr.invars[1:-1], jaxpr.outvars[1:], strict=True)
+        return jax.tree.unflatten(structure, [old is new and id(old) not in read for old, new in parts])
 
     @cached_property
     def situations(self) -> tuple[np.ndarray, Any]:

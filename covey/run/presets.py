@@ -185,6 +185,22 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
+    # The wall below the goal is a local optimum. Random actions that are held find the way around it in a long warm-up,
+    # which costs little time (docs/presets.md).
+    ("sac", "pointmaze"): {
+        "steps": 350_000,
+        "warmup": 300_000,
+        "warmup_actions": "policy",
+        "evaluations": 35,
+        "agent": _NORMED | {"noise_hold": 64},
+        "hyper": _rates(1e-3) | {"tau": 0.01},
+    },
+    ("taac", "pointmaze"): {
+        "steps": 125_000,
+        "warmup": 100_000,
+        "agent": _NORMED | {"random_switch": 0.05},
+        "hyper": _rates(1e-3) | {"tau": 0.01},
+    },
     # The short horizon rewards skills that separate at once; the early entropy lets them leave a common path. Neither
     # was enough alone (docs/skills.md).
     ("diayn", "point-free"): {

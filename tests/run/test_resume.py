@@ -21,7 +21,7 @@ import covey
 from covey.cli import main
 from covey.run.session import Session
 from covey.storage.store import Store
-from tests.runs import FLAGS, assert_same_run, last_arrays, rows, tiny
+from tests.runs import FLAGS, TINY, assert_same_run, last_arrays, rows, tiny
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +193,14 @@ ON_HOST = {"env": "gymnasium:Pendulum-v1", "steps": 600, "warmup": 200, "capacit
 
 @pytest.mark.parametrize("where", ["compiled", "host"])
 def test_a_replay_grows_and_the_run_resumes_exactly(where: str, tmp_path: Path, monkeypatch):
-    """A full ring, made larger: killed before and after the next checkpoint, the run ends as one that was not."""
+    """A full ring, made larger: killed before and after the next checkpoint, the run ends as one that was not.
+
+    With noise that is held across checkpoints.
+    """
     out, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
-    old = tiny(out, **({"seeds": 2, "capacity": 600} if where == "compiled" else ON_HOST))
+    options = {"seeds": 2, "capacity": 600} if where == "compiled" else ON_HOST
+    old = tiny(out, **options, agent=TINY["agent"] | {"noise_hold": 8})
+    assert {"noise", "left"} <= {name.split("/")[-1] for name in last_arrays(out) if "memory" in name}
     before, saved = last_arrays(out)["replay/data"], load_file(old.save_replay(tmp_path / "before.safetensors"))
     kept, written = old.config.capacity // 2, old.config.steps // 2
     shutil.copytree(out, undisturbed)

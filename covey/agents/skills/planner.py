@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from covey.agent import Decision
 from covey.agents.skills.dads import DADS, DADSHyper, DADSState
 from covey.errors import require, require_at_least
+from covey.nn.held_noise import Held
 from covey.types import Array, Key, Mode
 
 MOST_SEQUENCES = 1024
@@ -74,12 +75,14 @@ class PlannerMemory(NamedTuple):
         skill: The current skill, [K].
         age: Steps since the last plan.
         reached: Number of goals reached.
+        noise: The noise that the agent holds; () if it holds none.
     """
 
     plan: Array
     skill: Array
     age: Array
     reached: Array
+    noise: Held = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class Planner:
         """Returns the memory before the first step of an episode."""
         size = self.agent.config.skills.size
         zero = jnp.zeros((), jnp.int32)
-        return PlannerMemory(jnp.zeros((self.planning.horizon, size)), jnp.zeros(size), zero, zero)
+        noise = self.agent.skill_sac.sac.noise.begin()
+        return PlannerMemory(jnp.zeros((self.planning.horizon, size)), jnp.zeros(size), zero, zero, noise)
 
     def act(
         self, state: PlannerState, hyper: DADSHyper, memory: PlannerMemory, obs: Array, key: Key, mode: Mode
@@ -128,10 +132,11 @@ class Planner:
         rest = jnp.concatenate([memory.plan[1:], memory.plan[-1:]])
         plan = self._refined(state, jnp.where(due, rest, memory.plan), where, goal, due, key_plan)
         skill = jnp.where(due, plan[0], memory.skill)
-        decision = self.agent.act(state.agent, hyper, self.agent.memory_for(skill), obs, key_act, mode)
+        of_agent = self.agent.memory_for(skill)._replace(noise=memory.noise)
+        decision = self.agent.act(state.agent, hyper, of_agent, obs, key_act, mode)
         age = jnp.where(due, 0, memory.age) + 1
         extras = {"skill": skill, "reached": reached.astype(jnp.float32) / count}
-        return Decision(decision.action, PlannerMemory(plan, skill, age, reached), extras)
+        return Decision(decision.action, PlannerMemory(plan, skill, age, reached, decision.memory.noise), extras)
 
     def cost(self, state: PlannerState, plans: Array, where: Array, goal: Array) -> Array:
         """Returns the distance to the goal, summed over the predicted steps of plans [C, horizon, K]; [C]."""

@@ -10,6 +10,7 @@ from covey.agent import Decision
 from covey.agents.sac import SAC, SACConfig, SACHyper, SACState
 from covey.agents.skills.prior import Skills, View, view
 from covey.errors import require
+from covey.nn.held_noise import Held
 from covey.types import Array, EnvSpec, Key, Mode, Scalar, Step
 
 KEPT = 256
@@ -22,10 +23,12 @@ class SkillMemory(NamedTuple):
     Args:
         skill: The current skill [K].
         age: Steps it has lasted.
+        noise: SAC's memory, the noise that it holds; () if it holds none.
     """
 
     skill: Array
     age: Array
+    noise: Held = ()
 
 
 class Finished(NamedTuple):
@@ -75,7 +78,7 @@ class SkillSAC:
 
     def memory_for(self, skill: Array) -> SkillMemory:
         """Returns the memory at the first step of an episode with a given skill [K]."""
-        return SkillMemory(skill, jnp.zeros((), jnp.int32))
+        return SkillMemory(skill, jnp.zeros((), jnp.int32), self.sac.noise.begin())
 
     def begin(self, key: Key) -> SkillMemory:
         """Draws the skill of a new episode."""
@@ -84,15 +87,15 @@ class SkillSAC:
     def act(self, state: SACState, hyper: SACHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode) -> Decision:
         """Returns SAC's decision, and stores the skill with it. Greedy acting keeps the skill for the whole episode."""
         key_again, key_skill, key_act = jax.random.split(key, 3)
-        skill, age = memory
+        skill, age, noise = memory
         if self.skills.resample and mode != "greedy":
             again = (age >= self.skills.resample_after) & jax.random.bernoulli(key_again, self.skills.resample)
             skill = jnp.where(again, self.skills.draw(key_skill, 1)[0], skill)
             age = jnp.where(again, 0, age)
-        decision = self.sac.act(state, hyper, (), self.with_skill(obs, skill), key_act, mode)
+        decision = self.sac.act(state, hyper, noise, self.with_skill(obs, skill), key_act, mode)
         # A skill that is drawn at the final record of an episode never acts: the return belongs to the skill before it.
         before = {"skill_before": memory.skill} if self.skills.smerl and self.skills.resample else {}
-        return Decision(decision.action, SkillMemory(skill, age + 1), {"skill": skill} | before)
+        return Decision(decision.action, SkillMemory(skill, age + 1, decision.memory), {"skill": skill} | before)
 
     def with_skill(self, obs: Array, skill: Array) -> Array:
         """Returns the input of the policy and the critics: [obs, skill]."""
