@@ -108,13 +108,9 @@ class Normalise:
 
     def __post_init__(self) -> None:
         require(
-            0 <= self.reward_bound < math.inf,
-            f"`reward_bound` must be finite and not negative, not {self.reward_bound:g}.",
-            self,
-        )
-        require(
-            self.rewards or not self.reward_bound,
-            "`reward_bound` bounds normalised rewards: switch on `rewards` as well.",
+            0 <= self.reward_bound < math.inf and (self.rewards or not self.reward_bound),
+            f"`reward_bound` {self.reward_bound:g} bounds normalised rewards: it must be finite and not negative, and "
+            "needs `rewards`.",
             self,
         )
 
