@@ -45,7 +45,7 @@ def known(cache: Path):
         ("covey train TD3 --hyper.a", ["--hyper.actor-lr"]),
         ("covey train td3 --hid", ["--hidden"]),
         ("covey train td3 --fixed", []),
-        ("covey train sac --recipe ", ["crossq", "droq", "flash", "redq", "simba", "xqc"]),
+        ("covey train sac --recipe ", ["crossq", "droq", "redq", "simba", "flash", "xqc"]),
         ("covey evolve diayn --recipe d", ["droq"]),
         ("covey train td3 --recipe ", []),
         ("covey recipes s", ["sac"]),

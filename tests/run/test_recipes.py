@@ -14,7 +14,7 @@ from covey.cli import main
 from covey.envs.described import Described
 from covey.run.config import RunConfig, default_config
 from covey.run.config_text import flat
-from covey.run.presets import PRESETS, Basis, preset_config, recipe_options, recipe_text
+from covey.run.presets import PRESETS, Basis, preset_config, recipe_options
 from tests.runs import FLAGS, TINY
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
