@@ -1,7 +1,6 @@
 """SAC: soft actor-critic with a learnt temperature (Haarnoja et al., 2018, arXiv 1812.05905)."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -250,13 +249,11 @@ class SAC:
         temperature = self.temperature(state, hyper)
         features = self.critics.features(state.critic.online, data.obs)
 
-        def mode(actor: Params, obs: Array) -> Array:
-            return self.policy(state._replace(actor=actor), obs).mode()
-
         def loss(actor: Params) -> tuple[Array, tuple[Array, Metrics]]:
             action, log_prob = apply(self.actor, actor, features).sample(noise)
             value = self.critics.actor_objective(state.critic, features, action, key)
-            smoothness = self.config.smoothness.loss(partial(mode, actor), data, key)
+            now = state._replace(actor=actor)
+            smoothness = self.config.smoothness.loss(lambda obs: self.policy(now, obs).mode(), data, key)
             total = sum(smoothness.values(), start=mean_valid(temperature * log_prob - value, data.valid))
             return total, (log_prob, smoothness)
 

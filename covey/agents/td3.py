@@ -1,7 +1,6 @@
 """TD3: twin delayed deep deterministic policy gradient (Fujimoto, van Hoof and Meger, 2018, arXiv 1802.09477)."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -251,7 +250,8 @@ class TD3:
         def loss(actor: Params) -> tuple[Array, Metrics]:
             action = apply(self.actor, actor, features)
             value = self.critics.actor_objective(state.critic, features, action, key, first=True)
-            smoothness = self.config.smoothness.loss(partial(self.policy, state._replace(actor=actor)), data, key)
+            now = state._replace(actor=actor)
+            smoothness = self.config.smoothness.loss(lambda obs: self.policy(now, obs), data, key)
             return sum(smoothness.values(), start=-mean_valid(value, data.valid)), smoothness
 
         (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)

@@ -47,10 +47,8 @@ class Evaluation:
             "episodes": episodes.returns.size,
             "mean length": f"{np.mean(episodes.length):.0f}",
         }
-        values |= {
-            f"mean {name}": f"{np.mean(x):.2f}" for name, x in self.episodes.reported().items()
-        } | self._actions()
-        return html_table(values | {name: f"{value:.3g}" for name, value in self.skills.items()})
+        values |= {f"mean {name}": f"{np.mean(x):.2f}" for name, x in episodes.reported().items()}
+        return html_table(values | self._actions() | {name: f"{value:.3g}" for name, value in self.skills.items()})
 
     def _actions(self) -> dict[str, str]:
         """Returns how smooth the actions are, as text; empty if it is not known."""
