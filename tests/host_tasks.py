@@ -34,6 +34,10 @@ class Counted(gymnasium.Env):
         return np.array([self.episode, self.steps], np.float32)
 
 
+class CountedTwoActions(Counted):
+    action_space = box(-1, 1, 2)
+
+
 class Drift(gymnasium.Env):
     """A point on a line that starts at 0 and ends beyond 0.2: nothing random, so that two loops can be compared."""
 

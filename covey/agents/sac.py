@@ -20,6 +20,7 @@ from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimisers, every, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
+from covey.nn.smoothness import Smoothness
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -52,6 +53,8 @@ class SACConfig:
     noise_hold: int = 1
     """Longest hold of the exploration noise, in steps: a vector is held for n steps with probability ~ n^-2. 1: every
     step has its own."""
+    smoothness: Smoothness = field(default_factory=Smoothness)
+    """Terms of the actor's loss that keep actions smooth (CAPS)."""
     diagnostics: bool = False
     """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
@@ -257,7 +260,7 @@ class SAC:
     def update_actor(
         self, state: SACState, hyper: SACHyper, data: Transition, noise: Array, key: Key
     ) -> tuple[SACState, Metrics]:
-        """Makes one step of the actor on mean[alpha log pi - Q(s, a~)], and one of the temperature.
+        """Makes one step of the actor on mean[alpha log pi - Q(s, a~)] + smoothness, and one of the temperature.
 
         The loss of the temperature is mean[log alpha sg(-log pi - target)], from the same pass. Its gradient in
         log alpha is written out as `slope`.
@@ -265,19 +268,22 @@ class SAC:
         temperature = self.temperature(state, hyper)
         features = self.critics.features(state.critic.online, data.obs)
 
-        def loss(actor: Params) -> tuple[Array, tuple[Array, Params]]:
+        def loss(actor: Params) -> tuple[Array, tuple[Array, Params, Metrics]]:
             policy, statistics = self._learning_policy(state, actor, data, features)
             action, log_prob = policy.sample(noise)
             value = self.critics.actor_objective(state.critic, features, action, key)
-            return mean_valid(temperature * log_prob - value, data.valid), (log_prob, statistics)
+            now = state._replace(actor=actor)
+            smoothness = self.config.smoothness.loss(lambda obs: self.policy(now, obs).mode(), data, key)
+            total = sum(smoothness.values(), start=mean_valid(temperature * log_prob - value, data.valid))
+            return total, (log_prob, statistics, smoothness)
 
-        (value, (log_prob, statistics)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
+        (value, (log_prob, statistics, smoothness)), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
         actor, optimiser = self.config.optimisers.actor.step(
             state.actor, gradient, state.actor_optimiser, hyper.actor_lr
         )
         state = state._replace(actor=actor, actor_optimiser=optimiser, actor_statistics=statistics)
         entropy = -mean_valid(log_prob, data.valid)
-        metrics = {"actor_loss": value, "entropy": entropy, "temperature": temperature}
+        metrics = {"actor_loss": value, "entropy": entropy, "temperature": temperature} | smoothness
         if not self.config.fixed_temperature:
             slope = mean_valid(-log_prob - hyper.target_entropy * self.spec.action_size, data.valid)
             logarithm, optimiser = self.config.optimisers.temperature.step(

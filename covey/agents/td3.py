@@ -18,6 +18,7 @@ from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimiser, Optimisers, every, polyak, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
+from covey.nn.smoothness import Smoothness
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -51,6 +52,8 @@ class TD3Config:
     noise_hold: int = 1
     """Longest hold of the exploration noise, in steps: a vector is held for n steps with probability ~ n^-2. 1: every
     step has its own."""
+    smoothness: Smoothness = field(default_factory=Smoothness)
+    """Terms of the actor's loss that keep actions smooth (CAPS)."""
     diagnostics: bool = False
     """Log metrics of each critic as well, with histograms of values, targets and TD errors."""
 
@@ -200,8 +203,7 @@ class TD3:
         """Decides at one observation: a uniform, noisy or deterministic action."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
-        features = self.critics.features(state.critic.online, self.config.normalise.obs(state.statistics, obs))
-        action = apply(self.actor, state.actor, features)
+        action = self.policy(state, self.config.normalise.obs(state.statistics, obs))
         if mode == "sample":
             noise, memory = self.noise.draw(memory, key)
             action = jnp.clip(action + hyper.exploration_noise * noise, -1.0, 1.0)
@@ -217,6 +219,10 @@ class TD3:
     def observe(self, state: TD3State, hyper: TD3Hyper, rollout: Step, key: Key) -> TD3State:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
+
+    def policy(self, state: TD3State, obs: Array) -> Array:
+        """Returns pi(s) for normalised observations [..., obs_size]."""
+        return apply(self.actor, state.actor, self.critics.features(state.critic.online, obs))
 
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
         """Makes `policy_delay` critic updates and one actor update."""
@@ -253,17 +259,20 @@ class TD3:
         return jnp.clip(action + jnp.clip(hyper.target_noise * noise, -clip, clip), -1.0, 1.0)
 
     def update_actor(self, state: TD3State, hyper: TD3Hyper, data: Transition, key: Key) -> tuple[TD3State, Metrics]:
-        """Makes one step on the loss -mean Q_1(s, pi(s)), and moves the target actor."""
+        """Makes one step on the loss -mean Q_1(s, pi(s)) + smoothness, and moves the target actor."""
         features = self.critics.features(state.critic.online, data.obs)
 
-        def loss(actor: Params) -> Array:
+        def loss(actor: Params) -> tuple[Array, Metrics]:
             action = apply(self.actor, actor, features)
             value = self.critics.actor_objective(state.critic, features, action, key, first=True)
-            return -mean_valid(value, data.valid)
+            now = state._replace(actor=actor)
+            smoothness = self.config.smoothness.loss(lambda obs: self.policy(now, obs), data, key)
+            return sum(smoothness.values(), start=-mean_valid(value, data.valid)), smoothness
 
-        value, gradient = jax.value_and_grad(loss)(state.actor)
+        (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.actor)
         actor, optimiser = self.config.optimisers.actor.step(
             state.actor, gradient, state.actor_optimiser, hyper.actor_lr
         )
         target_actor = polyak(state.target_actor, actor, hyper.tau)
-        return state._replace(actor=actor, target_actor=target_actor, actor_optimiser=optimiser), {"actor_loss": value}
+        state = state._replace(actor=actor, target_actor=target_actor, actor_optimiser=optimiser)
+        return state, {"actor_loss": value} | metrics

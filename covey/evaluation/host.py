@@ -12,7 +12,7 @@ import numpy as np
 from covey.agent import Decision, Policy
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.errors import require
-from covey.evaluation.rollout import Episode, Episodes
+from covey.evaluation.rollout import ACTION_CHANGE, Episode, Episodes, smoothness
 from covey.types import Array, EnvSpec, Key
 
 
@@ -81,7 +81,10 @@ def evaluate_host(
     length = np.zeros(shape, np.int32)
     alive = np.ones(shape, bool)
     totals: dict[str, Any] = {}
-    for t, (_, annotations, step) in enumerate(rollout.steps()):
+    before = None
+    for t, (action, reported, step) in enumerate(rollout.steps()):
+        annotations = reported | smoothness(action, action if before is None else before)
+        before = action
         totals = {name: totals.get(name, np.float32(0)) + np.where(alive, x, 0.0) for name, x in annotations.items()}
         returns += np.where(alive, spec.reward(step.reward).reshape(shape), np.float32(0))
         length += alive
@@ -93,7 +96,9 @@ def evaluate_host(
             f"An evaluation episode did not end within {limit:,} steps. Register the environment with "
             "max_episode_steps, or let it return truncated.",
         )
-    means = {name: total / length for name, total in totals.items()}
+    # The first action of an episode is no change, so there is one change less than steps.
+    counts = {ACTION_CHANGE: np.maximum(length - 1, 1)}
+    means = {name: total / counts.get(name, length) for name, total in totals.items()}
     return Episodes(returns, length, np.zeros((*shape, 0), np.float32), means)
 
 

@@ -18,6 +18,12 @@ DIVERSITY = "diversity_return"
 """The annotation of a skill agent's episodes: the sum of its intrinsic reward."""
 SKILL_REWARD = 2**32 - 1
 """The `fold_in` value of the random numbers of that reward."""
+ACTION_CHANGE = "action_change"
+"""The annotation of every episode: the mean of |a_t - a_{t-1}| over its steps but the first, and over dimensions."""
+ACTION_LIMITS = "action_limits"
+"""The annotation of every episode: the share of the components of its actions that are at a limit."""
+AT_LIMIT = 0.99
+"""A component of an action is at a limit from this absolute value on."""
 
 
 class Episodes(NamedTuple):
@@ -29,7 +35,9 @@ class Episodes(NamedTuple):
         descriptor: [..., size]: the environment's descriptor of the final state, its mean over the episode, or a
             function of all of them, as the environment's spec says; size 0 without a descriptor.
         annotations: By name, means over the episode of the numbers that a policy reports with each decision, such as
-            TAAC's share of repeated actions; and `diversity_return`, the sum of a skill agent's intrinsic reward.
+            TAAC's share of repeated actions; `diversity_return`, the sum of a skill agent's intrinsic reward; and how
+            smooth the actions are. `action_change` is the mean |a_t - a_{t-1}| over the episode and the dimensions of
+            the action (0 in an episode of one step), and `action_limits` the share of components with |a| >= 0.99.
 
     Example:
         >>> found = covey.evaluate(loop, population, episodes=20)
@@ -40,6 +48,10 @@ class Episodes(NamedTuple):
     length: Array | np.ndarray
     descriptor: Array | np.ndarray
     annotations: dict[str, Array | np.ndarray]
+
+    def reported(self) -> dict[str, Array | np.ndarray]:
+        """Returns the annotations without `action_change` and `action_limits`, which every policy has."""
+        return {name: x for name, x in self.annotations.items() if name not in (ACTION_CHANGE, ACTION_LIMITS)}
 
 
 class Episode(NamedTuple):
@@ -77,6 +89,10 @@ class GreedyStep(NamedTuple):
     terminated: Array
 
 
+Carry = tuple[Array, Situation, Array, Array, Episodes]
+"""Step, situation, last action, whether an episode still runs, and statistics of episodes in lock-step."""
+
+
 def greedy_step(
     policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, now: Situation, key_act: Key, key_step: Key
 ) -> tuple[Situation, GreedyStep]:
@@ -92,6 +108,12 @@ def greedy_step(
         outcome.terminated,
     )
     return Situation(next_env, outcome.obs, decision.memory), step
+
+
+def smoothness(action: Any, before: Any) -> dict[str, Any]:
+    """Returns the annotations [...] of actions [..., A] after those of the step before, in NumPy or JAX."""
+    at_limit = (abs(action) >= AT_LIMIT).astype(np.float32)
+    return {ACTION_CHANGE: abs(action - before).mean(axis=-1), ACTION_LIMITS: at_limit.mean(axis=-1)}
 
 
 def _annotations(extras: dict[str, Any]) -> dict[str, Any]:
@@ -130,24 +152,29 @@ def run_episodes(
             step = step._replace(annotations=step.annotations | {DIVERSITY: reward})
         return later, step
 
-    def body(carry: tuple[Array, Situation, Array, Episodes]) -> tuple[Array, Situation, Array, Episodes]:
-        t, now, alive, found = carry
+    def body(carry: Carry) -> Carry:
+        t, now, before, alive, found = carry
         now, step = step_all(now, t)
+        action = step.action.astype(jnp.float32)
+        smooth = smoothness(action, jnp.where(t == 0, action, before))
+        step = step._replace(annotations=step.annotations | smooth)
         descriptor = jax.vmap(env.descriptor)(step.env) if size else found.descriptor
-        return t + 1, now, alive & ~step.terminated, where(alive, _add(found, step, descriptor, reduce), found)
+        found = where(alive, _add(found, step, descriptor, reduce), found)
+        return t + 1, now, action, alive & ~step.terminated, found
 
-    def unfinished(carry: tuple[Array, Situation, Array, Episodes]) -> Array:
-        t, _, alive, _ = carry
+    def unfinished(carry: Carry) -> Array:
+        t, _, _, alive, _ = carry
         return (t < env.spec.episode_length) & jnp.any(alive)
 
     zero = jnp.zeros(episodes)
     first, obs = jax.tree.map(lambda x: x[0], (memory, start_obs))
     extras = jax.eval_shape(lambda: policy.act(state, hyper, first, obs, key, "greedy").extras)
-    annotations: dict[str, Any] = dict.fromkeys((*_annotations(extras), *([DIVERSITY] if skill_agent else [])), zero)
+    names = (*_annotations(extras), *([DIVERSITY] if skill_agent else []), ACTION_CHANGE, ACTION_LIMITS)
     shape = (episodes, env.spec.episode_length, size) if callable(reduce) else (episodes, size)
-    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros(shape), annotations)
-    carry = (jnp.zeros((), jnp.int32), start, jnp.ones(episodes, bool), found)
-    found = jax.lax.while_loop(unfinished, body, carry)[3]
+    found = Episodes(zero, jnp.zeros(episodes, jnp.int32), jnp.zeros(shape), dict.fromkeys(names, zero))
+    no_action = jnp.zeros((episodes, env.spec.action_size))
+    carry = (jnp.zeros((), jnp.int32), start, no_action, jnp.ones(episodes, bool), found)
+    found = jax.lax.while_loop(unfinished, body, carry)[-1]
     return _reduced(found, reduce) if callable(reduce) else found
 
 
@@ -161,10 +188,14 @@ def _add(found: Episodes, step: GreedyStep, descriptor: Any, reduce: Any) -> Epi
     """Adds a step to the statistics of episodes. The descriptor is the final one, the mean, or all of them."""
     length = found.length + 1
     mean = 1.0 / length.astype(jnp.float32)  # type: ignore[union-attr]  # the weight of the newest step in a mean
+    # The first action of an episode is no change. Its 0 is replaced by the second one's.
+    change = 1.0 / jnp.maximum(length - 1, 1).astype(jnp.float32)
 
     def grown(name: str, x: Any) -> Any:
         new = step.annotations[name]
-        return x + new if name == DIVERSITY else x + mean * (new - x)
+        if name == DIVERSITY:
+            return x + new
+        return x + (change if name == ACTION_CHANGE else mean) * (new - x)
 
     if callable(reduce):  # all descriptors, [episodes, T, size]
         rows = jnp.arange(len(found.length))

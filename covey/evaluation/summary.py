@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.evaluation.rollout import Episodes
+from covey.evaluation.rollout import ACTION_CHANGE, ACTION_LIMITS, Episodes
 from covey.evaluation.stats import Interval
 
 
@@ -28,8 +28,9 @@ class Evaluation:
 
     def __str__(self) -> str:
         means = {"length": f"{np.mean(self.episodes.length):.0f}"}
-        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.annotations.items()}
+        means |= {name: f"{np.mean(x):.2f}" for name, x in self.episodes.reported().items()}
         found = "".join(f", mean {name} {value}" for name, value in means.items())
+        found += "".join(f"\n  {name}: {value}" for name, value in self._actions().items())
         skills = "".join(f"\n  {name:<18} {value:.3g}" for name, value in self.skills.items())
         # An environment for skills may have no reward.
         returned = f"return {self.mean} over " if self.episodes.returns.any() or not self.skills else ""
@@ -46,8 +47,15 @@ class Evaluation:
             "episodes": episodes.returns.size,
             "mean length": f"{np.mean(episodes.length):.0f}",
         }
-        values |= {f"mean {name}": f"{np.mean(x):.2f}" for name, x in episodes.annotations.items()}
-        return html_table(values | {name: f"{value:.3g}" for name, value in self.skills.items()})
+        values |= {f"mean {name}": f"{np.mean(x):.2f}" for name, x in episodes.reported().items()}
+        return html_table(values | self._actions() | {name: f"{value:.3g}" for name, value in self.skills.items()})
+
+    def _actions(self) -> dict[str, str]:
+        """Returns how smooth the actions are, as text; empty if it is not known."""
+        if not {ACTION_CHANGE, ACTION_LIMITS} <= self.episodes.annotations.keys():
+            return {}
+        change, limits = (np.mean(self.episodes.annotations[name]) for name in (ACTION_CHANGE, ACTION_LIMITS))
+        return {"actions": f"mean change {change:.2f} per step, {limits:.0%} at the limits".replace("%", " %")}
 
     def as_json(self) -> dict[str, Any]:
         """Returns the evaluation as JSON values, every episode included. Values that are not finite are null."""

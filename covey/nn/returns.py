@@ -23,6 +23,8 @@ class Transition(NamedTuple):
         discount: Factor of the value at `next_obs`; 0 if the task ended on the way.
         next_obs: Observation after the last step.
         valid: 0 if there is no transition: the entry must not enter any loss.
+        successor: Observation after the first step.
+        continues: 1 if the transition is valid and its first step did not end the task, else 0.
     """
 
     obs: Array
@@ -31,6 +33,8 @@ class Transition(NamedTuple):
     discount: Array
     next_obs: Array
     valid: Array
+    successor: Array | tuple[()] = ()
+    continues: Array | tuple[()] = ()
 
 
 def n_step(batch: Step, discount: Scalar) -> Transition:
@@ -48,10 +52,11 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
         Transitions [B].
     """
     window = batch.reward.shape[1]
+    first = Step(*(x[:, 0] for x in batch[:-1]), extras={})
+    after = (first.next_obs, first.valid * (1.0 - first.terminated))
     if window == 1:
-        first = Step(*(x[:, 0] for x in batch[:-1]), extras={})
         bootstrap = discount * (1.0 - first.terminated)
-        return Transition(first.obs, first.action, first.reward, bootstrap, first.next_obs, first.valid)
+        return Transition(first.obs, first.action, first.reward, bootstrap, first.next_obs, first.valid, *after)
 
     powers = discount ** jnp.arange(window, dtype=batch.reward.dtype)
     reward = jnp.sum(jnp.where(batch.valid > 0, batch.reward * powers[None], 0.0), axis=1)
@@ -60,7 +65,7 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
     terminated = jnp.take_along_axis(batch.terminated, end, axis=1)[:, 0]
     next_obs = jnp.take_along_axis(batch.next_obs, end[..., None], axis=1)[:, 0]
     bootstrap = discount ** steps.astype(batch.reward.dtype) * (1.0 - terminated)
-    return Transition(batch.obs[:, 0], batch.action[:, 0], reward, bootstrap, next_obs, batch.valid[:, 0])
+    return Transition(first.obs, first.action, reward, bootstrap, next_obs, first.valid, *after)
 
 
 def mean_valid(x: Array, valid: Array) -> Array:

@@ -309,7 +309,7 @@ class Session:
         values = self._write_evaluation(episodes, measured, own)
         fitness = self._fitness(found, values["eval/return"])
         self._keep_best(fitness)
-        shown = {name: np.mean(x) for name, x in episodes.annotations.items()}
+        shown = {name: np.mean(x) for name, x in episodes.reported().items()}
         shown |= {name: np.mean(measured[name]) for name in self.entry.progress if name in measured}
         shown |= {name: np.mean(x) for name, x in own.items()}
         texts = tuple(f"{name} {value:z.2f}" for name, value in shown.items())

@@ -27,6 +27,7 @@ MIXES = {
         "critics": {"combine": "mean", "bins": 21},
         "networks": {"actor": TORSO, "critic": TORSO | {"norm": "batch"}},
         "optimisers": {"actor": {"beta1": 0.5}, "critic": {"beta1": 0.5}},
+        "smoothness": {"temporal": 1.0},
     },
     "optimisers and losses": {
         "critics": {"td_loss": "huber", "huber_delta": 0.5},
@@ -34,7 +35,10 @@ MIXES = {
         "networks": {"actor": TORSO, "critic": TORSO, "weights": "orthogonal"},
         "target_update_period": 2,
     },
-    "shared encoder": {"networks": {"encoder": TORSO, "actor": TORSO, "critic": TORSO, "share_encoder": True}},
+    "shared encoder": {
+        "networks": {"encoder": TORSO, "actor": TORSO, "critic": TORSO, "share_encoder": True},
+        "smoothness": {"temporal": 1.0, "spatial": 1.0},
+    },
 }
 
 

@@ -15,7 +15,7 @@ from tests.runs import tiny
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
-LEARNING = {"diagnostics": True, "critics": {"bins": 21}}
+LEARNING = {"diagnostics": True, "critics": {"bins": 21}, "smoothness": {"temporal": 1.0}}
 OPTIONS = {
     "td3": LEARNING,
     "sac": LEARNING,
