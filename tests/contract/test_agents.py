@@ -105,7 +105,7 @@ def test_vmap_over_members_is_the_loop_over_them(loop):
     lock_step = DeviceLoop(loop.trainer, loop.members, "vmap")
     one = loop.advance(population(loop), 1, warmup=False).members.agent
     two = lock_step.advance(population(lock_step), 1, warmup=False).members.agent
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=5e-5), one, two)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one, two)
 
 
 def test_every_hyper_parameter_changes_the_outcome(loop):
