@@ -46,7 +46,7 @@ def run_data(folder: Path, most_rows: int = MOST_ROWS) -> dict[str, Any]:
 
     Args:
         folder: The run folder. The run may be running, finished, or stopped at any time, on any machine.
-        most_rows: The most rows of metrics. If there are more, steps are left out at even distances, and `notes` says so.
+        most_rows: The most rows of metrics. If there are more, steps are left out evenly, and `notes` says so.
 
     Returns:
         The values by name: `curves` has the rows [step, member, value, wall] of each metric, and `notes` what could not

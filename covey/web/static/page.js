@@ -97,7 +97,7 @@
     const members = [...new Set([...steps.values()].flatMap((each) => [...each.keys()]))].sort((a, b) => a - b);
     if (members.length > 1 && shown === "all") {
       const found = x.map((step) => centre([...steps.get(step).values()].filter(finite), run.population));
-      return [{ label: "", colour: 0, x, y: found.map((f) => f[0]), low: found.map((f) => f[1]), high: found.map((f) => f[2]) }];
+      return [{ label: "", colour: runs.indexOf(run), x, y: found.map((f) => f[0]), low: found.map((f) => f[1]), high: found.map((f) => f[2]) }];
     }
     const chosen = shown === "each" || shown === "all" || members.length < 2 ? members
       : members.filter((m) => m === Number(shown));
@@ -105,7 +105,7 @@
       const of = (name) => { const found = bySteps(run, name); return x.map((s) => found.get(s)?.get(member) ?? null); };
       const banded = chosen.length === 1 && run.curves[`${metric}_low`] && run.curves[`${metric}_high`];
       return {
-        label: members.length > 1 ? `member ${member}` : "", colour: member, x,
+        label: members.length > 1 ? `member ${member}` : "", colour: members.length > 1 ? member : runs.indexOf(run), x,
         y: x.map((step) => steps.get(step).get(member) ?? null),
         low: banded ? of(`${metric}_low`) : null, high: banded ? of(`${metric}_high`) : null,
       };
@@ -198,7 +198,7 @@
       for (const line of this.lines) {
         let i = at;
         while (i > 0 && !finite(columns[column][i])) i--;
-        values.push(line.low ? interval([columns[column][i], columns[column + 1][i], columns[column + 2][i]]) : number(columns[column][i]));
+        values.push(line.low && this.height > 150 ? interval([columns[column][i], columns[column + 1][i], columns[column + 2][i]]) : number(columns[column][i]));
         column += line.low ? 3 : 1;
       }
       const what = values.length > 4 ? `${values.length} lines` : values.join(" · ");
@@ -261,7 +261,7 @@
     return [el("figure", {}, place), choose];
   }
   const CAPTIONS = { skills: "Trajectories of the skills", episode: "Actions of one episode of the best policy", plan: "The last plan over skills" };
-  const pictures = (run) => Object.entries(run.media).map(([name, uri]) => el("figure", { class: "picture" },
+  const pictures = (run) => Object.entries(run.media).map(([name, uri]) => el("figure", {},
     el("figcaption", {}, el("b", {}, CAPTIONS[name] || name)), el("img", { src: uri, alt: CAPTIONS[name] || name, "data-media": name })));
   function hypers(run) {
     const rows = Object.entries(run.hyper).map(([name, values]) => [name, ...values.map(number)]);
@@ -297,7 +297,7 @@
     const first = Math.min(...rows.map((row) => row.step));
     const lane = members > 24 ? 12 : 26;
     const moments = new Set(rows.map((row) => row.step)).size;
-    const width = Math.max(300, Math.min(1100, 90 + moments * 34));
+    const width = Math.max(300, Math.min(1100, 90 + moments * 70));
     const x = (step) => 76 + ((width - 92) * (step - first)) / Math.max(1, last - first);
     const y = (member) => 14 + lane * (member + 0.5);
     const known = rows.map((row) => row.fitness).filter(finite);
