@@ -42,7 +42,7 @@
     for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
       if (Math.abs(x) >= size) return +(x / size).toPrecision(4) + letter;
     }
-    return String(+x.toPrecision(4));
+    return x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential().replace(/(\.\d{2})\d+/, "$1") : String(+x.toPrecision(4));
   }
   const interval = ([centre, low, high]) => (low === null || low === undefined ? number(centre)
     : `${number(centre)} [${number(low)}, ${number(high)}]`);
@@ -111,11 +111,12 @@
       };
     });
   }
-  /* The meaning of line and band, in words. */
+  const mark = (i) => el("i", { style: `background: var(--c${i % 8})` });
+  /* The meaning of lines and band: a text, or elements. */
   function legend(run, metric) {
     const found = lines(run, metric);
     const band = found.some((line) => line.low && line.low.some(finite));
-    if (found.length > 1) return `${found.length} members`;
+    if (found.length > 1) return found.map((line) => el("span", {}, mark(line.colour), line.label));
     if (run.members > 1 && shown === "all") {
       return run.population ? `mean and range of ${run.members} members` : `mean of ${run.members} seeds, 95 % interval`;
     }
@@ -399,7 +400,7 @@
       parts[name].replaceChildren(...make(run).filter(Boolean));
       [...parts[name].querySelectorAll("details")].forEach((each, n) => { each.open = open[n] || false; });
     }
-    caption.textContent = legend(run, run.curve);
+    caption.replaceChildren(...[legend(run, run.curve)].flat());
     for (const [key] of GROUPS) fillGroup(i, key);
     const marks = [...parts.hypers.querySelectorAll("tr")];
     for (const row of marks) [...row.children].forEach((cell, n) => { cell.style.color = n && String(n - 1) === shown ? "var(--accent)" : ""; });
@@ -452,7 +453,7 @@
     if (!overlaid) {
       overlaid = new Chart(runs.map((_, i) => i), found.metric, 300);
       comparison.replaceChildren(el("h2", {}, "Comparison"), el("div", { class: "legend", "aria-label": "legend" }, runs.map((run, i) =>
-        el("span", {}, el("i", { style: `background: var(--c${i % 8})` }), run.name))), overlaid.node, tables);
+        el("span", {}, mark(i), run.name))), overlaid.node, tables);
     }
     const rows = found.rows.map((row, i) => [runs[i].name, String(row.members), whole(row.step), number(row.mean[0]),
       finite(row.mean[1]) ? `${number(row.mean[1])} to ${number(row.mean[2])}` : "–", number(row.iqm[0]),
