@@ -477,7 +477,7 @@
     const rows = found.rows.map((row, i) => [runs[i].name, String(row.members), whole(row.step), number(row.mean[0]),
       finite(row.mean[1]) ? `${number(row.mean[1])} to ${number(row.mean[2])}` : "–", number(row.iqm[0]),
       finite(row.iqm[1]) ? `${number(row.iqm[1])} to ${number(row.iqm[2])}` : "–"]);
-    const chances = found.improvement.map((row, i) => [runs[i].name, ...row.map((p) => (p ? `${p[0].toFixed(2)} [${p[1].toFixed(2)}, ${p[2].toFixed(2)}]` : "–"))]);
+    const chances = found.improvement.map((row, i) => [runs[i].name, ...row.map((p) => (!p ? "–" : finite(p[1]) ? `${p[0].toFixed(2)} [${p[1].toFixed(2)}, ${p[2].toFixed(2)}]` : p[0].toFixed(2)))]);
     tables.replaceChildren(
       el("h3", {}, `${found.metric} at the last evaluation that all runs have reached${page.live ? ", when this page was opened" : ""}`),
       table(["run", "members", "step", "mean", "95 % interval", "IQM", "95 % bootstrap interval"], rows),
