@@ -35,6 +35,7 @@ class ResumeOptions(TypedDict, total=False):
     episodes: int
     checkpoint_minutes: float
     workers: int
+    track: Sequence[str]
     device: str
     devices: int
     hyper: Any

@@ -291,6 +291,8 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Ba
             f"{'copy' if replaced > 1 else 'copies'} {f'one of the {donors} best' if donors > 1 else 'the best'}"
         )
     reporter.detail(_evaluations(program))
+    if config.track:
+        reporter.detail(f"trackers: TensorBoard, {', '.join(config.track)}")
     reporter.detail(f"run folder: {folder.path}")
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}

@@ -1,6 +1,8 @@
 """The training loop of a run: advance, log, evaluate, tune, save. A single agent is a population of one."""
 
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -66,6 +68,7 @@ class Session:
         self.saved_block = -1
         self.written_step = -1
         self.started = time.monotonic()
+        self._end: Callable[..., None] = lambda media: None
         self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.group.count > 1)
 
     @property
@@ -98,6 +101,10 @@ class Session:
                 self.program.close()
         return self.best
 
+    def end(self, media: Mapping[str, Path] | None = None) -> None:
+        """Closes the trackers, with pictures and films by name. Call it after `run`, also if that has failed."""
+        self._end(media)
+
     def _begin(self) -> None:
         """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
@@ -118,7 +125,9 @@ class Session:
             self._repair_best()
         pbt = self.program.config.pbt
         logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
-        self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
+        track = self.program.config.track
+        self.files = RunFiles(self.folder, self.reported_members, self.step, info, track=track, **logged)
+        self._end = self.files.end
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
         self._call("on_start")
