@@ -172,9 +172,27 @@ def _create(config: RunConfig[Any, Any], out: Path | None, group: ProcessGroup) 
                 f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another `out`, or "
                 f"resume that run with `covey resume {folder.path}`.",
             )
+            _change_trackers(folder, config)
         else:
             folder.create(to_json(config))
     return folder
+
+
+def _change_trackers(folder: RunFolder, config: RunConfig[Any, Any]) -> None:
+    """Records the trackers of a run that is started again: they are not a part of what the run is."""
+    for part in (*_islands(folder), folder):
+        old = read_run_config(part)
+        if old.track != config.track:
+            step = max(Store(part.checkpoints, "step").steps(), default=0)
+            with disk_errors(part.path):
+                part.record_changes(step, [("track", list(old.track), list(config.track))])
+                part.write_config(to_json(dataclasses.replace(old, track=config.track)))
+
+
+def _islands(folder: RunFolder) -> list[RunFolder]:
+    """Returns the folders of the islands of a run that have been started."""
+    islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
+    return [island for island in islands if island.has_config()]
 
 
 def _default_folder(config: RunConfig[Any, Any]) -> RunFolder:
@@ -209,9 +227,7 @@ def _one_at_a_time(group: ProcessGroup) -> Iterator[None]:
 
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, group: ProcessGroup) -> Program:
     """Builds the program of a resumed run, after recording which options changed."""
-    islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
-    parts = [island for island in islands if island.has_config()]
-    changes = [_change(part, config, group) for part in (*parts, folder)]
+    changes = [_change(part, config, group) for part in (*_islands(folder), folder)]
     for each in changes:
         each.record()
     return changes[-1].program
