@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
-from covey.evaluation.stats import mean_interval
+from covey.evaluation.stats import Interval, mean_interval
 from covey.hyper.names import by_name
 from covey.run.console import Reporter
 from covey.run.limits import memory_errors
@@ -325,10 +325,23 @@ class Session:
         texts += ("warm-up",) if 0 < self.block <= self.program.warmup else ()
         returns = np.asarray(episodes.returns)
         learned = returns if self.block > self.program.warmup else None
-        self.reporter.evaluated(self.step, self._figures(returns, fitness, texts), speed, learned)
+        figures = self._figures(returns, fitness, texts)
+        self.reporter.evaluated(self.step, figures, speed, learned, self._point(values))
         mine = [fitness[self.reported_members.index(member)] for member in self.program.members]
         fittest = self.program.members[int(np.argmax(np.nan_to_num(mine, nan=-np.inf)))]
         self._call("on_evaluation", values, episodes=episodes, run=lambda member=fittest: self.current(member))
+
+    def _point(self, values: dict[str, np.ndarray]) -> tuple[str, Interval] | None:
+        """Returns the metric of the learning curve, and its mean with its interval; of a population, best and worst."""
+        name = self.program.config.curve
+        own = values.get(name)
+        if own is None or not np.isfinite(own).any():
+            return None
+        if self.tuning:
+            return name, Interval(float(np.nanmax(own)), float(np.nanmin(own)), float(np.nanmax(own)))
+        if len(own) == 1 and f"{name}_low" in values:
+            return name, Interval(*(float(values[f"{name}{end}"][0]) for end in ("", "_low", "_high")))
+        return name, mean_interval(own)
 
     def _write_evaluation(
         self, found: "Episodes", measured: dict[str, np.ndarray], own: dict[str, np.ndarray]
