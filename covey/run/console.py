@@ -214,8 +214,11 @@ class Reporter:
     def _line(self, step: int, texts: tuple[str, ...], speed: float) -> None:
         is_shown = speed and self.bar is None  # beside a bar the speed is known
         parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if is_shown else [])]
-        while not self.console.soft_wrap and len("  ".join(parts)) > self.console.width and len(parts) > 2:
+        width = 10_000 if self.console.soft_wrap else self.console.width
+        while len("  ".join(parts)) > width and len(parts) > 2:
             parts.pop()  # the most important parts are the first
+        while len("  ".join(parts)) > width and ", " in parts[-1]:  # without the interval, or the other members
+            parts[-1] = parts[-1].rpartition(" [" if " [" in parts[-1] else ", ")[0]
         self.say("  ".join(parts))
 
     def stop(self) -> None:
@@ -278,7 +281,7 @@ class _Cell:
     def add(self, step: int, metric: str, value: Interval, total: int) -> None:
         """Adds a point to the curve, and draws it unless that was done just now."""
         self.metric = metric
-        self.points.append((step, *value))
+        self.points.append((step, value.centre, value.low, value.high))
         if time.monotonic() - self.drawn[1] >= REDRAWN:
             self.draw(total)
 

@@ -199,7 +199,7 @@ class ProcessTracker:
         except (OSError, DamagedError):
             return -1
         step = found.get("step") if isinstance(found, dict) else None
-        return step if is_count(step) else -1
+        return step if isinstance(step, int) and is_count(step) else -1
 
     def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         """Queues numbers. Raises a CoveyError if the process has failed."""
