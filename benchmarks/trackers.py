@@ -10,10 +10,12 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tyro
 
 import covey
@@ -48,9 +50,9 @@ class _Timed(Trackers):
 
     seconds: list[float] = []  # noqa: RUF012
 
-    def write(self, *about: Any) -> None:
+    def write(self, step: int, wall: float, values: Mapping[str, np.ndarray]) -> None:
         start = time.thread_time()
-        super().write(*about)
+        super().write(step, wall, values)
         self.seconds.append(time.thread_time() - start)
 
 
