@@ -10,7 +10,7 @@ WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 # Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
 MINUTES ?= 10
 
-.PHONY: run test test-envpool test-ray torture lint format docs bench bench-peers bench-learning clean
+.PHONY: run test test-envpool test-ray test-trackers torture lint format docs bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -25,6 +25,10 @@ test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpo
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	$(BIN)/pytest tests/islands/test_ray.py
+
+test-trackers: $(VENV)/.dev  ## wandb, trackio and mlflow without a network; installs their extras
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,wandb,trackio,mlflow]'
+	$(BIN)/pytest tests/storage/test_tracker_packages.py
 
 torture: $(VENV)/.dev  ## the fault campaign: kills, failing disks, damaged files, wrong arguments, faulty environments
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULTS),--results $(RESULTS))

@@ -36,6 +36,7 @@ class ResumeOptions(TypedDict, total=False):
     episodes: int
     checkpoint_minutes: float
     workers: int
+    track: Sequence[str]
     device: str
     devices: int
     hyper: Any

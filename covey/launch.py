@@ -30,13 +30,15 @@ from covey.run.session import Session
 from covey.run.stopping import resume_command
 from covey.storage.finished import is_finished, write_final
 from covey.storage.folder import RunFolder, disk_errors, new_folder
-from covey.storage.metrics import Metrics
+from covey.storage.metrics import Metrics, check_trackers
 from covey.storage.replay_file import open_replay
 from covey.storage.store import Store
 from covey.web.report import write_report
 
 UNTUNED = ("name", "members", "pbt", "space", "islands", "engine", "devices")
 """Options of a population that a run of one agent does not have."""
+MEDIA = (".png", ".gif", ".mp4")
+"""The files that trackers get at the end."""
 COMMAND_WIDTH = 72
 """Columns of a command that is printed."""
 LOCAL = Cluster()
@@ -48,6 +50,7 @@ RESUMABLE = (
     "episodes",
     "checkpoint_minutes",
     "workers",
+    "track",
     "hyper",
     "device",
     "devices",
@@ -79,6 +82,7 @@ def start_run(
     _check_hooks(config, hooks)
     _compare(config, group, out)
     config = config.resolved()
+    check_trackers(config.track)
     try:
         config.check()
     except CoveyError as error:
@@ -110,6 +114,7 @@ def resume_run(
     _compare(config or old, group, path)
     new = config or old
     new.check()
+    check_trackers(new.resolved().track)
     _use_devices(new, group)
     if done := _finished(folder, new.resolved(), reporter, group):
         return done
@@ -162,15 +167,33 @@ def _create(config: RunConfig[Any, Any], out: Path | None, group: ProcessGroup) 
     folder = _agreed(RunFolder(out) if out else _default_folder(config), group)
     with _one_at_a_time(group):
         if os.path.lexists(folder.config):
-            differing = differences(read_run_config(folder), config)
+            differing = [each for each in differences(read_run_config(folder), config) if each[0] != "track"]
             require(
                 not differing,
                 f"{folder.path} holds a run of another configuration: {_listed(differing)}. Give another `out`, or "
                 f"resume that run with `covey resume {folder.path}`.",
             )
+            _change_trackers(folder, config)
         else:
             folder.create(to_json(config))
     return folder
+
+
+def _change_trackers(folder: RunFolder, config: RunConfig[Any, Any]) -> None:
+    """Records the trackers of a run that is started again: they are not a part of what the run is."""
+    for part in (*_islands(folder), folder):
+        old = read_run_config(part)
+        if old.track != config.track:
+            step = max(Store(part.checkpoints, "step").steps(), default=0)
+            with disk_errors(part.path):
+                part.record_changes(step, [("track", list(old.track), list(config.track))])
+                part.write_config(to_json(dataclasses.replace(old, track=config.track)))
+
+
+def _islands(folder: RunFolder) -> list[RunFolder]:
+    """Returns the folders of the islands of a run that have been started."""
+    islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
+    return [island for island in islands if island.has_config()]
 
 
 def _default_folder(config: RunConfig[Any, Any]) -> RunFolder:
@@ -205,9 +228,7 @@ def _one_at_a_time(group: ProcessGroup) -> Iterator[None]:
 
 def _changed_program(folder: RunFolder, config: RunConfig[Any, Any] | None, group: ProcessGroup) -> Program:
     """Builds the program of a resumed run, after recording which options changed."""
-    islands = [folder.island(number) for number in range(read_run_config(folder).islands)]
-    parts = [island for island in islands if island.has_config()]
-    changes = [_change(part, config, group) for part in (*parts, folder)]
+    changes = [_change(part, config, group) for part in (*_islands(folder), folder)]
     for each in changes:
         each.record()
     return changes[-1].program
@@ -283,18 +304,28 @@ def _train(
     session = Session(program, run, reporter, hooks)
     try:
         with session.stopping.stoppable():
-            session.run()
-            if program.group.index == 0:
-                with disk_errors(folder.path):
-                    if hooks.stopped:
-                        reporter.say(f"Stopped by a callback at step {session.step:,}; saved.")
-                    finish(run, session.best.step, reporter)
-                    reporter.say(session.writer.cost())
+            _run_and_finish(session, run, reporter)
     except KeyboardInterrupt:
         session.stopping.wait()
         session.stopping.say_saved()
         raise
     return run
+
+
+def _run_and_finish(session: Session, run: Run, reporter: Reporter) -> None:
+    """Trains to the end, and makes what is made at the end of a run."""
+    media: dict[str, Path] = {}
+    try:
+        session.run()
+        if session.group.index == 0:
+            with disk_errors(run.path):
+                if session.hooks.stopped:
+                    reporter.say(f"Stopped by a callback at step {session.step:,}; saved.")
+                finish(run, session.best.step, reporter)
+                reporter.say(session.writer.cost())
+            media = {path.stem: path for path in sorted(run.folder.media.iterdir()) if path.suffix in MEDIA}
+    finally:
+        session.end(media)
 
 
 def _train_islands(run: Run, reporter: Reporter, connection: Connection) -> None:

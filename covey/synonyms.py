@@ -48,8 +48,9 @@ SYNONYMS = {
 ADVICE = {
     "tensorboard_log tensorboard": "TensorBoard files are always written: tensorboard --logdir runs.",
     "verbose progress_bar silent": "Progress is always printed; in Python, quiet=True prints nothing.",
-    "track wandb_project_name wandb_entity wandb_project": "Metrics are always written to metrics.jsonl and for "
-    "TensorBoard; covey.register_sink adds another tracker.",
+    "wandb_project_name wandb_entity wandb_project": "`--track wandb` tracks a run; WANDB_PROJECT and WANDB_ENTITY "
+    "name the project.",
+    "use_wandb report_to logger": "`--track wandb` tracks a run, as do trackio and mlflow; TensorBoard is always on.",
     "capture_video record_video save_video": "Every run ends with an animation, and `covey video RUN` records another.",
     "save_model upload_model": "Every run saves checkpoints and its best policy in its folder.",
     "algo exp_name": "The agent is the first argument, as in `covey train sac`.",

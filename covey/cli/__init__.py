@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import catalogue, completion, export, runs, training
+from covey.cli import catalogue, completion, export, listing, runs, training
 from covey.cli.arguments import UsageError, import_plugins
 from covey.cli.flags import with_flags
 from covey.cli.help import overview, wrapped
@@ -13,6 +13,7 @@ VERBS = {
     "train": training.train,
     "evolve": training.evolve,
     "resume": training.resume,
+    "runs": listing.runs,
     "eval": runs.eval,
     "plot": runs.plot,
     "skills": runs.skills,

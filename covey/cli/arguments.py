@@ -155,7 +155,7 @@ def parse_rest(kind: Any, arguments: list[str], prog: str, options: Sequence[Opt
     positional = [each for each in options if not each.flags]
     most = len(arguments) if any(each.metavar.endswith("...") for each in positional) else len(positional)
     usage(len(others) <= most, f"`{prog}` does not take {' '.join(others[most:])}. `{prog} --help` explains it.")
-    needed = [each for each in positional if not each.choices]
+    needed = [each for each in positional if not each.choices and not each.default]
     usage(
         bool(others) or not needed,
         f"`{prog}` needs {' '.join(each.metavar for each in needed)}. `{prog} --help` explains it.",

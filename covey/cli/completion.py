@@ -239,7 +239,7 @@ def build() -> None:
 
 def _verbs() -> dict[str, Any]:
     """Returns every command, and the dataclass of its options where it has its own."""
-    from covey.cli import VERBS, export, runs
+    from covey.cli import VERBS, export, listing, runs
 
     @dataclass(frozen=True)
     class Nothing:
@@ -250,6 +250,7 @@ def _verbs() -> dict[str, Any]:
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
     own |= {"report": runs.ReportOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
+    own |= {"runs": listing.RunsOptions}
     return kinds | own | {"completion": CompletionOptions}
 
 

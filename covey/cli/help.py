@@ -17,6 +17,7 @@ VERBS_HELP = {
     "train AGENT": "train an agent",
     "evolve AGENT": "train a population, and tune it meanwhile",
     "resume RUN": "resume after Ctrl-C or a crash, or train longer",
+    "runs [FOLDER]": "list runs: step, return, speed, state",
     "eval RUN": "evaluate the best policy: mean, 95 % interval",
     "plot RUN...": "plot learning curves of one or more runs",
     "report RUN...": "write a page: summary, curves, film, comparison",
@@ -49,6 +50,7 @@ EXAMPLES = {
         "covey evolve td3 --env pendulum --engine ray --islands 2",
     ),
     "resume": ("covey resume runs/pendulum-td3-0", "covey resume runs/pendulum-td3-0 --steps 4e4 --lr 1e-4"),
+    "runs": ("covey runs", "covey runs experiments --json"),
     "eval": ("covey eval runs/pendulum-td3-0 --episodes 100",),
     "plot": ("covey plot runs/pendulum-td3-0 runs/pendulum-sac-0 --out curves.png",),
     "report": ("covey report runs/pendulum-td3-0 runs/pendulum-sac-0 --out report.html",),
@@ -110,7 +112,6 @@ def overview() -> str:
 covey: train continuous-control agents in one compiled JAX program
 
 {verbs}
-
 {table([("--plugin MODULE, --version", "import your own module first; print the version")], 30)}
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 

@@ -21,7 +21,7 @@ WORDS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH", bool: ""}
 SCHEDULE = "FLOAT|SCHEDULE"
 METAVARS = {"env": "ENV", "replay": "FILE", "out": "PATH", "config": "FILE", "plugin": "MODULE", "lr": SCHEDULE}
 METAVARS |= {"coordinator": "HOST:PORT", "ray_address": "HOST:PORT", "run": "RUN", "runs": "RUN..."}
-METAVARS |= {"goal": "X,Y", "shell": "[SHELL]", "recipe": "RECIPE"}
+METAVARS |= {"goal": "X,Y", "shell": "[SHELL]", "recipe": "RECIPE", "folder": "[FOLDER]"}
 """Types that say more than TEXT or PATH, by the name of the option."""
 
 

@@ -174,7 +174,10 @@ class Worker:
             run = Run(self.folder, config, program.policy)
             self.session = Session(program, run, Reporter(file=_BoardLog(self.client)), Hooks())
             self.session.stopping.asked = self.stopping
-            self.session.run()
+            try:
+                self.session.run()
+            finally:
+                self.session.end()
 
 
 @dataclass

@@ -39,6 +39,7 @@ AgentConfig = TypeVar("AgentConfig")
 HyperText = TypeVar("HyperText")
 MOST_REPLAY = 1_000_000
 ISLANDS = 4
+NO_TRACKER = "none"
 KWARGS = ("env_kwargs", "eval_env_kwargs")
 """Options that are dictionaries with any names."""
 
@@ -118,6 +119,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Host environments: worker processes that step them; 0 steps them in the training process."""
     checkpoint_minutes: float = 1.0
     """Wall time between checkpoints; longer if they would take more than 3 % of the time."""
+    track: tuple[str, ...] = ()
+    """Trackers beside TensorBoard: wandb, trackio, mlflow, or one that a plugin registers; none for no tracker."""
     device: str = ""
     """Where to compute: cpu, gpu, tpu, cuda or rocm, or one device of it, such as cuda:0; empty for jax's default."""
     devices: int = 0
@@ -206,6 +209,7 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             replay=replay,
             init_from=str(source) if source else "",
             warmup_actions=actions,
+            track=() if NO_TRACKER in self.track else tuple(dict.fromkeys(self.track)),
             hyper=with_lengths(self.hyper, self.steps),
             pbt=pbt,
             islands=self.islands or (ISLANDS if self.engine == "ray" else 1),

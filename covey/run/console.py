@@ -3,6 +3,7 @@
 import errno
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import fill
@@ -19,6 +20,7 @@ from covey.devices import devices as local_devices
 from covey.evaluation.advice import SAME, Facts, notes
 from covey.evaluation.stats import Interval
 from covey.hyper.names import by_name, field_of
+from covey.plots.live import Point, live_curve
 from covey.plots.style import short_number
 from covey.run.config_text import differences
 from covey.run.presets import Basis
@@ -33,6 +35,8 @@ SMOOTHED = 5
 """Logs over which the return of training is averaged."""
 NOTEBOOK_WIDTH = 100
 """Columns of a notebook's output."""
+REDRAWN = 2.0
+"""Seconds between two pictures of the curve in a notebook."""
 
 
 class Reporter:
@@ -181,7 +185,12 @@ class Reporter:
         self.update(step, *self._speeds)
 
     def evaluated(
-        self, step: int, figures: tuple[str, ...], steps_per_second: float, returns: np.ndarray | None = None
+        self,
+        step: int,
+        figures: tuple[str, ...],
+        steps_per_second: float,
+        returns: np.ndarray | None = None,
+        point: tuple[str, Interval] | None = None,
     ) -> None:
         """Prints one line per evaluation, and shows the figures beside the bar.
 
@@ -190,6 +199,7 @@ class Reporter:
             figures: The most important numbers as text, the first of them shown at any width.
             steps_per_second: The speed since the last evaluation; 0 at the first.
             returns: The returns [P, E], if the policies have learned; notes are derived from them.
+            point: The metric of the learning curve and its value, for the curve in a notebook.
         """
         self._figures = figures
         train = (self._train,) if self._train else ()
@@ -198,16 +208,23 @@ class Reporter:
             self._evaluations = [*self._evaluations, returns][-SAME:]
             self.advise(Facts(evaluations=self._evaluations))
         self.update(step, *self._speeds)
+        if self._cell is not None and point is not None:
+            self._cell.add(step, *point, self._total)
 
     def _line(self, step: int, texts: tuple[str, ...], speed: float) -> None:
         is_shown = speed and self.bar is None  # beside a bar the speed is known
         parts = [f"step {step:>10,}", *texts, *([f"{speed:,.0f} steps/s"] if is_shown else [])]
-        while not self.console.soft_wrap and len("  ".join(parts)) > self.console.width and len(parts) > 2:
+        width = 10_000 if self.console.soft_wrap else self.console.width
+        while len("  ".join(parts)) > width and len(parts) > 2:
             parts.pop()  # the most important parts are the first
+        while len("  ".join(parts)) > width and ", " in parts[-1]:  # without the interval, or the other members
+            parts[-1] = parts[-1].rpartition(" [" if " [" in parts[-1] else ", ")[0]
         self.say("  ".join(parts))
 
     def stop(self) -> None:
-        """Removes the progress bar."""
+        """Removes the progress bar, and completes the curve of a notebook."""
+        if self._cell is not None:
+            self._cell.draw(self._total)
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
@@ -240,10 +257,14 @@ class _Pace:
 
 
 class _Cell:
-    """A line in the output of a notebook's cell that is updated in place."""
+    """A line and a curve in the output of a notebook's cell, both updated in place."""
 
     def __init__(self) -> None:
         self.handle: Any = None
+        self.curve: Any = None
+        self.metric = ""
+        self.points: list[Point] = []
+        self.drawn = (0, -REDRAWN)  # the number of points, and the time
 
     def show(self, share: float, text: str) -> None:
         """Shows a bar and a text below it."""
@@ -256,6 +277,27 @@ class _Cell:
             self.handle = display(content, raw=True, display_id=True)
         else:
             self.handle.update(content, raw=True)
+
+    def add(self, step: int, metric: str, value: Interval, total: int) -> None:
+        """Adds a point to the curve, and draws it unless that was done just now."""
+        self.metric = metric
+        self.points.append((step, value.centre, value.low, value.high))
+        if time.monotonic() - self.drawn[1] >= REDRAWN:
+            self.draw(total)
+
+    def draw(self, total: int) -> None:
+        """Shows the curve, if it has new points and is more than a point."""
+        from IPython.display import display  # pyright: ignore[reportMissingImports]
+
+        if len(self.points) < 2 or len(self.points) == self.drawn[0]:
+            return
+        png = b64encode(live_curve(self.points, self.metric, total or self.points[-1][0])).decode()
+        content = {"image/png": png, "text/plain": f"{self.metric} {Interval(*self.points[-1][1:])}"}
+        if self.curve is None:
+            self.curve = display(content, raw=True, display_id=True)
+        else:
+            self.curve.update(content, raw=True)
+        self.drawn = (len(self.points), time.monotonic())
 
 
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Basis) -> None:
@@ -291,6 +333,8 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Ba
             f"{'copy' if replaced > 1 else 'copies'} {f'one of the {donors} best' if donors > 1 else 'the best'}"
         )
     reporter.detail(_evaluations(program))
+    if config.track:
+        reporter.detail(f"trackers: TensorBoard, {', '.join(config.track)}")
     reporter.detail(f"run folder: {folder.path}")
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}

@@ -1,6 +1,8 @@
 """The training loop of a run: advance, log, evaluate, tune, save. A single agent is a population of one."""
 
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 
 from covey.backend import silence_xla
 from covey.errors import CoveyError, Stopped, require
-from covey.evaluation.stats import mean_interval
+from covey.evaluation.stats import Interval, mean_interval
 from covey.hyper.names import by_name
 from covey.run.console import Reporter
 from covey.run.limits import memory_errors
@@ -66,6 +68,7 @@ class Session:
         self.saved_block = -1
         self.written_step = -1
         self.started = time.monotonic()
+        self._end: Callable[..., None] = lambda media: None
         self.stopping = Stopping(reporter, self.states, self.writer, folder.path, together=self.group.count > 1)
 
     @property
@@ -98,6 +101,10 @@ class Session:
                 self.program.close()
         return self.best
 
+    def end(self, media: Mapping[str, Path] | None = None) -> None:
+        """Closes the trackers, with pictures and films by name. Call it after `run`, also if that has failed."""
+        self._end(media)
+
     def _begin(self) -> None:
         """Creates the population, or restores it from the newest intact checkpoint."""
         found = read_newest(self.folder, self.group, self.program.loop.members, self.reporter.say)
@@ -118,7 +125,9 @@ class Session:
             self._repair_best()
         pbt = self.program.config.pbt
         logged = {"writes": writes, "lineage": bool(pbt), "report": self.reporter.say}
-        self.files = RunFiles(self.folder, self.reported_members, self.step, info, **logged)
+        track = self.program.config.track
+        self.files = RunFiles(self.folder, self.reported_members, self.step, info, track=track, **logged)
+        self._end = self.files.end
         self.tuning = Tuning(self.program, pbt, self.files) if pbt else None
         self.ranking: Ranking | None = None
         self._call("on_start")
@@ -316,10 +325,23 @@ class Session:
         texts += ("warm-up",) if 0 < self.block <= self.program.warmup else ()
         returns = np.asarray(episodes.returns)
         learned = returns if self.block > self.program.warmup else None
-        self.reporter.evaluated(self.step, self._figures(returns, fitness, texts), speed, learned)
+        figures = self._figures(returns, fitness, texts)
+        self.reporter.evaluated(self.step, figures, speed, learned, self._point(values))
         mine = [fitness[self.reported_members.index(member)] for member in self.program.members]
         fittest = self.program.members[int(np.argmax(np.nan_to_num(mine, nan=-np.inf)))]
         self._call("on_evaluation", values, episodes=episodes, run=lambda member=fittest: self.current(member))
+
+    def _point(self, values: dict[str, np.ndarray]) -> tuple[str, Interval] | None:
+        """Returns the metric of the learning curve, and its mean with its interval; of a population, best and worst."""
+        name = self.program.config.curve
+        own = values.get(name)
+        if own is None or not np.isfinite(own).any():
+            return None
+        if self.tuning:
+            return name, Interval(float(np.nanmax(own)), float(np.nanmin(own)), float(np.nanmax(own)))
+        if len(own) == 1 and f"{name}_low" in values:
+            return name, Interval(*(float(values[f"{name}{end}"][0]) for end in ("", "_low", "_high")))
+        return name, mean_interval(own)
 
     def _write_evaluation(
         self, found: "Episodes", measured: dict[str, np.ndarray], own: dict[str, np.ndarray]

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -174,13 +175,23 @@ class RunFolder:
                 refuse_links(folder / "file")
             file = os.fdopen(open_to_append(self.path / (f"lock-{process}" if process else "lock")), "r+")
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file)
             except BlockingIOError:
                 file.close()
                 raise CoveyError(
                     f"Another process is training in {self.path}. Wait for it, or stop it first."
                 ) from None
         return file
+
+
+def _lock(file: IO[str]) -> None:
+    """Locks a file. Another process may hold the lock for a moment, to see whether somebody else does."""
+    for _ in range(3):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.02)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class disk_errors:  # noqa: N801  (used as `with disk_errors(path):`)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from covey.storage.extent import EMPTY
 from covey.storage.folder import RunFolder
 from covey.storage.history import FINISHED, RECOVERED, extents_of, read_history, record
 from covey.storage.jsonl import Jsonl, Row
+
+if TYPE_CHECKING:
+    from covey.storage.trackers import Trackers
 
 Metrics = dict[str, dict[str, list[float]]]
 """Every logged number: name -> columns `step`, `wall`, `member` and `value`."""
@@ -58,9 +61,12 @@ def _tensorboard(folder: RunFolder, members: range, step: int) -> Sink:
 
 
 SINKS: dict[str, SinkFactory] = {"tensorboard": _tensorboard}
+"""The sinks of every run."""
+TRACKERS: dict[str, SinkFactory] = {}
+"""Sinks of runs that ask for them by name."""
 
 
-def register_sink(name: str, factory: SinkFactory) -> None:
+def register_sink(name: str, factory: SinkFactory, *, always: bool = True) -> None:
     """Adds a destination of the logged numbers. Every run that this process trains from now on writes to it.
 
     A plugin calls this when it is imported (`--plugin MODULE`).
@@ -71,11 +77,21 @@ def register_sink(name: str, factory: SinkFactory) -> None:
             the run folder, the indices of the members, and the step from which the run resumes (0 if it is new).
             Numbers of later steps that the sink already has are written again. With `engine="ray"` each island has
             its own sink, folder and members.
+        always: With False it is a tracker: only runs with `--track NAME` (`track=[NAME]`) write to it. An exception of
+            a tracker is reported once and does not end the training. If it has a method `media(files)`, that is called
+            with the paths of curves and films by name at the end.
 
     Example:
         >>> covey.register_sink("printer", lambda folder, members, step: Printer())
     """
-    SINKS[name] = factory
+    (SINKS if always else TRACKERS)[name] = factory
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises a CoveyError if there is no such tracker, or if it is not installed."""
+    from covey.storage.trackers import require_trackers
+
+    require_trackers(names, TRACKERS)
 
 
 def finite(value: Any) -> float | None:
@@ -119,6 +135,7 @@ class RunFiles:
         lineage: Whether the run has a lineage.
         report: Called with a sentence about a damaged file.
         sinks: Names of registered sinks; None for all.
+        track: Names of trackers, which `end` closes.
     """
 
     def __init__(
@@ -132,9 +149,11 @@ class RunFiles:
         lineage: bool = False,
         report: Callable[[str], None] = print,
         sinks: Sequence[str] | None = None,
+        track: Sequence[str] = (),
     ) -> None:
         self.rows: dict[str, Jsonl] = {}
         self.sinks: list[Sink] = []
+        self.trackers: Trackers | None = None
         if not writes:
             return
         names = list(SINKS) if sinks is None else list(sinks)
@@ -152,6 +171,8 @@ class RunFiles:
         try:
             for name in names:
                 self.sinks.append(SINKS[name](folder, members, step))
+            if track:
+                self.trackers = _open_trackers(track, folder, members, step, report)
         except BaseException:
             self.close()
             raise
@@ -160,6 +181,8 @@ class RunFiles:
         """Writes numbers to all sinks (see `Sink.write`)."""
         for sink in self.sinks:
             sink.write(step, wall, values)
+        if self.trackers is not None:
+            self.trackers.write(step, wall, values)
 
     def row(self, file: str, **values: Any) -> None:
         """Appends a row to `episodes` or `lineage`."""
@@ -180,12 +203,23 @@ class RunFiles:
         if self.rows:
             record(self._finished, step, {name: rows.sync() for name, rows in self.rows.items()})
 
+    def end(self, media: Mapping[str, Path] | None = None) -> None:
+        """Closes the trackers, with pictures and films by name. They outlive the files, because those come last."""
+        if self.trackers is not None:
+            self.trackers.close(media)
+
     def close(self) -> None:
-        """Closes all files and sinks."""
+        """Closes all files and sinks, but not the trackers."""
         for sink in self.sinks:
             sink.close()
         for rows in self.rows.values():
             rows.close()
+
+
+def _open_trackers(names: Sequence[str], *about: Any) -> "Trackers":
+    from covey.storage.trackers import Trackers
+
+    return Trackers(names, TRACKERS, *about)
 
 
 COLUMNS = ("step", "wall", "member", "value")

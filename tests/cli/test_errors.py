@@ -36,10 +36,10 @@ TABLE = {
     "a subset of too few": ([*TRAIN, "--agent.critics.subset", "3"], "3 can't be drawn from 2 critics"),
     "dropout in the actor": (
         [*TRAIN, "--agent.networks.actor.dropout", "0.1"],
-        "for the critics' torso, not the actor",
+        "Dropout is for the torso of the critics only",
     ),
     "limits the wrong way": ([*TRAIN, "--agent.critics.high", "-20"], "must be less than"),
-    "limits of nothing": ([*TRAIN, "--agent.critics.high", "20"], "give it bins"),
+    "limits of nothing": ([*TRAIN, "--agent.critics.high", "20"], "give them --agent.critics.bins"),
     "no limit": ([*TRAIN, "--agent.critics.bins", "51", "--agent.critics.low", "-inf"], "both finite"),
     "no temperature": (
         ["train", "sac", "--out", "OUT", "--hyper.temperature", "0"],
@@ -119,7 +119,7 @@ TABLE = {
         "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
     ),
     "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be at most 2,147,483,647"),
-    "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: mlp"),
+    "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: flash, mlp, simba, xqc"),
     "encoder shared with none": ([*TRAIN, "--agent.networks.share-encoder"], "encoder"),
     "a preset of its own": ([*TRAIN, "--preset", "fast"], "--preset must be on or off, not fast"),
     "a preset beside a config": ([*TRAIN, "--preset", "on", "--config", "FILE"], "exclude each other"),

@@ -24,6 +24,7 @@ from covey.storage.folder import RunFolder
 WITH_ARGUMENTS = {
     "train": ["td3"],
     "evolve": ["sac"],
+    "runs": ["runs"],
     "eval": ["RUN"],
     "plot": ["RUN"],
     "skills": ["RUN"],

@@ -34,7 +34,7 @@ TYPICAL = [
     "num_envs",
     "num_evals",
     "capture_video",
-    "track",
+    "wandb_project_name",
     "q_lr",
     "policy_lr",
     "policy_frequency",

@@ -1,18 +1,28 @@
 """Output during a run: one line at any width, plain text without a terminal, and what it says."""
 
+import base64
 import io
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 from rich.console import Console
 
 import covey
+from covey.agents import REGISTRY
 from covey.cli import main
 from covey.evaluation.stats import mean_interval
 from covey.run import console
-from covey.run.console import Reporter, seed_table
+from covey.run.config import default_config
+from covey.run.console import Reporter, introduce, seed_table
+from covey.run.presets import PLAIN
+from covey.run.program import build
+from covey.storage.folder import RunFolder
 from tests.runs import FLAGS, TINY
 
 
@@ -170,6 +180,86 @@ def test_a_notebook_updates_one_line(monkeypatch, capsys):
     assert len(shown) == 1 and len(updates) == 1 and "50 of 100 steps" in shown[0] and "100 %" in updates[0]
     assert capsys.readouterr().out.startswith("Compiling: 0.0 s")
     assert not reporter.live
+
+
+@pytest.fixture
+def outputs(monkeypatch) -> Iterator[list[dict[str, Any]]]:
+    """What IPython's own machinery publishes in a notebook: contents, and whether they replace an earlier one."""
+    pytest.importorskip("IPython")
+    from IPython.core.displaypub import CapturingDisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.setitem(__import__("sys").modules, "ipykernel", console)
+    shell = InteractiveShell.instance()
+    shell.display_pub = CapturingDisplayPublisher()
+    yield shell.display_pub.outputs
+    InteractiveShell.clear_instance()
+
+
+def test_a_notebook_has_one_curve_that_grows(outputs, monkeypatch, capsys):
+    """A line and a picture; whatever follows replaces one of the two, and pictures are drawn at most every 2 s."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reporter = Reporter()
+    reporter.start(1000, 0)
+    for i in range(101):
+        now = 0.1 * i
+        value = console.Interval(-100.0 + i, -110.0 + i, -90.0 + i)
+        reporter.evaluated(10 * i, (f"return {value}",), 400.0, point=("eval/return", value))
+    reporter.stop()
+    new = [each for each in outputs if not each["update"]]
+    assert len(new) == 2 and len({each["transient"]["display_id"] for each in outputs}) == 2
+    pictures = [each["data"] for each in outputs if "image/png" in each["data"]]
+    assert 5 <= len(pictures) <= 7 and pictures[-1]["text/plain"] == "eval/return 0.0 [-10.0, 10.0]"
+    ends = (pictures[0], pictures[-1])
+    first, last = (PIL.Image.open(io.BytesIO(base64.b64decode(each["image/png"]))) for each in ends)
+    assert first.size == last.size and np.asarray(first).tobytes() != np.asarray(last).tobytes()
+    assert len(capsys.readouterr().out.splitlines()) == 101, "a line for each evaluation, and no more"
+
+
+def test_a_run_in_a_notebook_shows_its_curve(outputs, tmp_path: Path, capsys):
+    covey.train("td3", out=tmp_path / "run", **TINY)
+    last = [each["data"] for each in outputs if "image/png" in each["data"]][-1]
+    columns = covey.load(tmp_path / "run").metrics()
+    names = ("eval/return", "eval/return_low", "eval/return_high")
+    assert last["text/plain"] == f"eval/return {console.Interval(*(columns[n]['value'][-1] for n in names))}"
+    assert sum(not each["update"] for each in outputs) == 2
+
+
+LONG = "-".join(["very-long-environment-name"] * 4)
+
+
+@pytest.mark.parametrize("population", [{}, {"pbt": {}, "members": 4}])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_agent_fits_80_columns(name: str, population: dict[str, Any]):
+    """The introduction with a name that is longer than a line, the progress lines and the bar, with long numbers."""
+    if LONG not in covey.envs.names():
+        covey.register_env(LONG, lambda: covey.envs.make("point"))
+    config = default_config(name, env=LONG, **population).resolved()
+    reporter, screen = terminal(80)
+    introduce(build(config), RunFolder(Path(f"runs/{LONG}-{name}-0")), reporter, PLAIN)
+    reporter.start(123_456_789, 0)
+    measures = [f"{each} -12345.67" for each in (*REGISTRY[name].progress, "repeated", "action_change")]
+    value = mean_interval(np.array([-123_456.7, -23_456.7, -345_678.9]))
+    best = f"{config.fitness}: best -1.235e+05, median -1.235e+05, worst -1.235e+05"
+    figures = (best, "member 3 copies 1") if population else (f"return {value}", "best -123456.7")
+    reporter.logged(123_000_000, -123_456.7)
+    reporter.evaluated(123_000_000, (*figures, *measures), 123_456.7)
+    reporter.update(123_000_000, 123_456.7, 123_456.7)
+    assert len(bar(reporter).rstrip()) <= 80
+    reporter.stop()
+    lines = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", screen.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+    screen.truncate(screen.seek(0))
+    reporter.evaluated(123_000_000, (*figures, *measures), 123_456.7)
+    (line,) = screen.getvalue().splitlines()
+    assert line.startswith("step 123,000,000  ") and len(line) <= 80
+
+
+def test_the_table_of_seeds_fits_80_columns():
+    column = {"step": [123_456_789] * 2, "member": [0, 1], "value": [-1_234_567.8] * 2}
+    metrics = dict.fromkeys(("eval/return", "eval/return_low", "eval/return_high"), column)
+    assert max(map(len, seed_table(metrics, seed=2_000_000_000))) <= 80
 
 
 def test_the_bar_ends_with_the_last_evaluation():
