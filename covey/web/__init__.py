@@ -1,0 +1,1 @@
+"""Pages that show runs: the report, and the live page."""

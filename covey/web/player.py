@@ -1,0 +1,190 @@
+"""Has episodes of new checkpoints played in a process of its own, one at a time and at the lowest priority."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from covey.plugins import allowed
+from covey.web.tail import Checkpoints
+
+SHARE = 0.1
+"""The most of the time that is spent on films: after one that took 6 seconds, the next starts a minute later."""
+PAUSE = 10.0
+"""Seconds between two films, at least."""
+PATIENCE = 300.0
+"""Seconds after which an episode that has not ended is given up."""
+MOST_FILES = 200
+"""Films that are kept; older ones are deleted."""
+START = (
+    "import os, sys, json; os.nice(19); sys.path[:] = json.loads(sys.argv[1]); "
+    "from covey.web.episodes import main; main(json.loads(sys.argv[2]))"
+)
+"""The program of the process. It lowers its priority before it imports anything that takes time."""
+
+
+class Request(NamedTuple):
+    """An episode to play: of the best policy, or of a member in the newest checkpoint."""
+
+    folder: Path
+    kind: str
+    step: int
+    member: int
+
+
+class PlayerError(Exception):
+    """An episode can't be played; the message says why."""
+
+
+class Player:
+    """Plays a greedy episode of each new best or newest checkpoint, and reports its film.
+
+    It writes to a temporary folder only. If checkpoints come faster than films are made, only the newest is played.
+
+    Args:
+        show: Called with the index of a run and its episode: step, return, length, and the URL of the film.
+        explain: Called with the index of a run, and why it has no film.
+        plugins: Modules that the process imports first; by default those that the user has named.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[int, dict[str, Any]], None],
+        explain: Callable[[int, str], None],
+        plugins: Sequence[str] | None = None,
+    ) -> None:
+        self._show = show
+        self._explain = explain
+        self._plugins = list(allowed() if plugins is None else plugins)
+        self._folder = Path(tempfile.mkdtemp(prefix="covey-watch-"))
+        self._files: dict[str, Path] = {}
+        self._waiting: dict[int, Request] = {}
+        self._offered: dict[int, Request] = {}
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._work, name="covey-films", daemon=True)
+        self._thread.start()
+
+    def offer(self, index: int, folder: Path, found: Checkpoints, member: int) -> None:
+        """Tells it the newest checkpoints of a run; does nothing if they were played."""
+        if max(found) < 0:
+            return
+        before = self._offered.get(index)
+        is_best = found.best >= 0 and (found.best >= found.last or before is None or found.best > before.step)
+        kind, step = ("best", found.best) if is_best else ("last", found.last)
+        if before and before.step == step:
+            return
+        request = Request(folder, kind, step, member)
+        with self._changed:
+            self._offered[index] = request
+            self._waiting[index] = request
+            self._changed.notify_all()
+
+    def file(self, name: str) -> Path | None:
+        """Returns the file of a film by the last part of its URL, or None if there is no such film."""
+        return self._files.get(name)
+
+    def stop(self) -> None:
+        """Ends the process, and deletes the films."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._end_process()
+        self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _work(self) -> None:
+        number = 0
+        while (next_one := self._next()) is not None:
+            index, request = next_one
+            number += 1
+            began = time.monotonic()
+            try:
+                self._show(index, self._play(request, f"{index}-{number}"))
+            except PlayerError as error:
+                if not self._stopped:
+                    self._explain(index, f"No film of step {request.step:,}: {error}")
+            self._rest(max(PAUSE, (time.monotonic() - began) * (1 / SHARE - 1)))
+
+    def _next(self) -> tuple[int, Request] | None:
+        """Waits for a request; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._waiting)
+            if self._stopped:
+                return None
+            index = next(iter(self._waiting))
+            return index, self._waiting.pop(index)
+
+    def _rest(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, seconds)
+
+    def _play(self, request: Request, name: str) -> dict[str, Any]:
+        """Plays an episode. Returns what the page shows of it."""
+        asked = request._asdict() | {"folder": os.path.abspath(request.folder), "out": str(self._folder / name)}
+        answer = self._ask((json.dumps(asked) + "\n").encode())
+        if "error" in answer:
+            raise PlayerError(answer["error"])
+        file = Path(answer.pop("file"))
+        self._files[file.name] = file
+        for old in list(self._files)[:-MOST_FILES]:
+            self._files.pop(old).unlink(missing_ok=True)
+        return {**answer, "video": f"episode/{file.name}"}
+
+    def _ask(self, line: bytes) -> dict[str, Any]:
+        """Sends a line to the process, which is started if there is none, and returns its answer."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            process = self._start()
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], PATIENCE)[0]:
+                raise PlayerError(f"the episode did not end within {PATIENCE:.0f} s.")
+            answer = process.stdout.readline()
+        except (OSError, ValueError):
+            answer = b""
+        except PlayerError:
+            self._end_process()
+            raise
+        if not answer.endswith(b"\n"):
+            self._end_process()
+            raise PlayerError("the process that plays it ended unexpectedly.")
+        return json.loads(answer)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-c", START, json.dumps(sys.path), json.dumps(self._plugins)]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        with self._changed:
+            if self._stopped:
+                raise PlayerError("the watcher ends.")
+            # A session of its own: Ctrl-C in the terminal is for the watcher, which then ends this process.
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, start_new_session=True
+            )
+            return self._process
+
+    def _end_process(self) -> None:
+        with self._changed:
+            process = self._process
+        if process is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that an environment may have started
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe and process is not self._process:
+                pipe.close()
