@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import catalogue, completion, export, runs, training
+from covey.cli import catalogue, completion, export, runs, training, web
 from covey.cli.arguments import UsageError, import_plugins
 from covey.cli.flags import with_flags
 from covey.cli.help import overview, wrapped
@@ -14,6 +14,7 @@ VERBS = {
     "evolve": training.evolve,
     "resume": training.resume,
     "eval": runs.eval,
+    "watch": web.watch,
     "plot": runs.plot,
     "skills": runs.skills,
     "plan": runs.plan,

@@ -18,6 +18,7 @@ VERBS_HELP = {
     "evolve AGENT": "train a population, and tune it meanwhile",
     "resume RUN": "resume after Ctrl-C or a crash, or train longer",
     "eval RUN": "evaluate the best policy: mean, 95 % interval",
+    "watch RUN...": "show runs on a live page, with films of the policy",
     "plot RUN...": "plot learning curves of one or more runs",
     "video RUN": "record an episode of the best policy",
     "skills RUN": "plot the trajectories of every skill",
@@ -50,6 +51,7 @@ EXAMPLES = {
     ),
     "resume": ("covey resume runs/pendulum-td3-0", "covey resume runs/pendulum-td3-0 --steps 4e4 --lr 1e-4"),
     "eval": ("covey eval runs/pendulum-td3-0 --episodes 100",),
+    "watch": ("covey watch runs/pendulum-td3-0", "covey watch runs/one runs/two --port 8080 --open"),
     "plot": ("covey plot runs/pendulum-td3-0 runs/pendulum-sac-0 --out curves.png",),
     "video": ("covey video runs/pendulum-td3-0 --out swing.mp4",),
     "skills": ("covey skills runs/point-free-diayn-0",),
@@ -109,7 +111,6 @@ def overview() -> str:
 covey: train continuous-control agents in one compiled JAX program
 
 {verbs}
-
 {table([("--plugin MODULE, --version", "import your own module first; print the version")], 30)}
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 

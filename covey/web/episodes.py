@@ -1,4 +1,4 @@
-"""The process that plays episodes for a live page: requests come in by stdin, answers go out by stdout, as JSON lines."""
+"""The process that plays episodes for a live page: requests on stdin, answers on stdout, both as JSON lines."""
 
 import json
 import os

@@ -1,6 +1,7 @@
 """The state of a live page: runs that are followed, and the events that bring open pages up to date."""
 
 import json
+import math
 import threading
 import time
 from collections import deque
@@ -8,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from covey.errors import CoveyError
 from covey.web.tail import Checkpoints, MetricRow, Tail, Update
 
 POLL = 0.5
@@ -46,7 +46,7 @@ class Log:
 
     def add(self, kind: str, payload: Any) -> None:
         """Adds an event."""
-        data = json.dumps(payload, allow_nan=False)
+        data = as_json(payload)
         with self._changed:
             self.last += 1
             self._events.append(Event(self.last, kind, data))
@@ -75,6 +75,14 @@ class Films(Protocol):
 
     def offer(self, index: int, folder: Path, found: Checkpoints, member: int) -> None:
         """Tells it the newest checkpoints of a run, and which member is the best now."""
+        ...
+
+    def file(self, name: str) -> Path | None:
+        """Returns the file of a film by its name; None if there is no such film."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the process that plays, and deletes the films."""
         ...
 
 
@@ -115,8 +123,8 @@ class Followed:
         before = self._summary
         try:
             found = self._read(self._path)
-        except (CoveyError, OSError, ValueError) as error:  # not there yet, or being written
-            found = waiting(self._path) | ({"note": str(error)} if self._path.exists() else {})
+        except Exception as error:  # not there yet, being written, or written by another program
+            found = waiting(self._path) | {"notes": [str(error)]}
         self._summary = {name: value for name, value in found.items() if name != "curves"}
         took = time.monotonic() - now
         self._due = now + max(REFRESH, took / SHARE)
@@ -125,8 +133,10 @@ class Followed:
 
     def summary(self) -> dict[str, Any]:
         """Returns the run without its curves."""
-        films = [*self._summary.get("episodes", []), *self.films]
-        return self._summary | {"episodes": films} | ({"note": self.note} if self.note else {})
+        played = {film["step"] for film in self.films}
+        films = [film for film in self._summary.get("episodes", []) if film["step"] not in played] + self.films
+        notes = [*self._summary.get("notes", []), *([self.note] if self.note else [])]
+        return self._summary | {"episodes": films, "notes": notes}
 
     def whole(self) -> dict[str, Any]:
         """Returns the run with its curves."""
@@ -220,9 +230,25 @@ class Live:
             self.poll()
 
 
+def as_json(payload: Any) -> str:
+    """Returns JSON text; NaN and infinities, which JSON lacks, become null."""
+    try:
+        return json.dumps(payload, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(payload), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def waiting(path: Path) -> dict[str, Any]:
     """Returns the summary of a run folder that does not exist yet."""
-    lists = dict.fromkeys(("changes", "checkpoints", "lineage", "episodes", "doctor"), [])
+    lists = {name: [] for name in ("changes", "checkpoints", "lineage", "episodes", "doctor", "notes")}
     tables = {name: {} for name in ("versions", "config", "differs", "hyper", "skills", "media")}
     about = {"name": path.name, "path": path.name, "agent": "", "env": "", "state": "stopped", "command": ""}
     return {**about, "step": 0, "steps": 0, "members": 1, "seed": 0, "started": None, "seconds": 0.0, **lists, **tables}

@@ -1,8 +1,7 @@
-"""The web server of the live page: only on this machine unless asked, only with the token, nothing but what it names."""
+"""The web server of the live page: on this machine unless asked, with a token, and no file but films."""
 
 import hmac
 import ipaddress
-import json
 import re
 import secrets
 import socket
@@ -14,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from covey.errors import CoveyError, require
-from covey.web.live import Live
+from covey.web.live import Live, as_json
 
 BEAT = 10.0
 """Seconds after which a stream without events sends a comment, so that a closed page is noticed."""
@@ -86,8 +85,8 @@ class Server(ThreadingHTTPServer):
             super().__init__(found[4][:2], Handler)  # pyright: ignore[reportArgumentType]
         except OSError as error:
             raise CoveyError(
-                f"Can't listen on `host` {host}, `port` {port}: {error.strerror or error}. Without `port`, a free one is "
-                "taken."
+                f"Can't listen on `host` {host}, `port` {port}: {error.strerror or error}. Without "
+                "`port`, a free one is taken."
             ) from None
 
     @property
@@ -199,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
             if events is None:  # events are missing: everything anew
                 runs, number = live.snapshot()
                 for index, run in enumerate(runs):
-                    self.wfile.write(message(number, "reset", json.dumps([index, run], allow_nan=False)))
+                    self.wfile.write(message(number, "reset", as_json([index, run])))
                 continue
             if not events:
                 self.wfile.write(b": alive\n\n")

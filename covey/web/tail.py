@@ -1,5 +1,6 @@
 """Follows a run folder while another process writes it. Only reads: no lock, no file, no touch."""
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,7 @@ def metric_row(line: bytes) -> MetricRow | None:
         return None
     if not (documents.is_count(step) and documents.is_count(member)):
         return None
+    value, wall = (x if x is not None and math.isfinite(x) else None for x in (value, wall))
     return MetricRow(name, step, member, value, wall or 0.0)
 
 
