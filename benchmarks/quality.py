@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.campaign import RESULTS, RUNS, SEED, STATE, TASKS, Run, read_rows
-from covey.evaluation.stats import iqm, iqm_interval
+from covey.evaluation.stats import improvement_interval, iqm, iqm_interval
 from covey.plots.style import COLOURS, INK, empty_figure, set_steps_axis, style_axes, write_figure
 
 PAGE = Path("docs/learning-quality.md")
@@ -129,23 +129,6 @@ def read_published(results: Path) -> list[Published]:
         )
         for row in read_rows(results / "published.csv")
     ]
-
-
-def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Returns the share of pairs of seeds in which `ours` is higher; ties count half (Agarwal et al., 2021)."""
-    difference = ours[:, None] - theirs[None, :]
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
-
-
-def improvement_interval(ours: np.ndarray, theirs: np.ndarray, draws: int = 2000) -> tuple[float, float, float]:
-    """Returns the probability of improvement, and the ends of its bootstrap interval over both sets of seeds."""
-    random = np.random.default_rng(0)
-    values = [
-        probability_of_improvement(random.choice(ours, ours.size), random.choice(theirs, theirs.size))
-        for _ in range(draws)
-    ]
-    low, high = np.percentile(values, [2.5, 97.5])
-    return probability_of_improvement(ours, theirs), float(low), float(high)
 
 
 def paired_difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:

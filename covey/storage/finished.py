@@ -35,7 +35,7 @@ def is_finished(folder: RunFolder, steps: int, islands: int, report: Callable[[s
     """
     folders = [folder] if islands == 1 else [folder.island(number) for number in range(islands)]
     try:
-        if not _has_final(folder, steps) or not all(_has_checkpoints(each, steps, report) for each in folders):
+        if read_final(folder, steps) is None or not all(_has_checkpoints(each, steps, report) for each in folders):
             return False
         folder.changed_since(steps)
         for path in (folder.metrics, folder.episodes, *([folder.lineage] if folder.lineage.exists() else [])):
@@ -49,13 +49,14 @@ def _final(folder: RunFolder) -> Path:
     return folder.episodes.parent / "final.json"
 
 
-def _has_final(folder: RunFolder, steps: int) -> bool:
+def read_final(folder: RunFolder, steps: int) -> dict[str, Any] | None:
+    """Returns the final evaluation of a run of `steps` steps; None if there is none or it was altered."""
     try:
         values = read_document(_final(folder))
     except OSError:
-        return False
+        return None
     known = values.pop(DIGEST, None) if isinstance(values, dict) else None
-    return known is not None and known == digest(values) and values.get(STEPS) == steps
+    return values if known is not None and known == digest(values) and values.get(STEPS) == steps else None
 
 
 def _has_checkpoints(folder: RunFolder, steps: int, report: Callable[[str], None]) -> bool:

@@ -1,1 +1,1 @@
-"""Pages that show runs: the report, and the live page."""
+"""The page of a run: what the run folder holds, as one HTML file."""
