@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from covey.web.data import MOST_ROWS, thinned
 from covey.web.tail import Checkpoints, MetricRow, Tail, Update
 
 POLL = 0.5
@@ -125,7 +126,7 @@ class Followed:
             found = self._read(self._path)
         except Exception as error:  # not there yet, being written, or written by another program
             found = waiting(self._path) | {"notes": [str(error)]}
-        self._summary = {name: value for name, value in found.items() if name != "curves"}
+        self._summary = json.loads(as_json({name: value for name, value in found.items() if name != "curves"}))
         took = time.monotonic() - now
         self._due = now + max(REFRESH, took / SHARE)
         self._news = False
@@ -139,8 +140,10 @@ class Followed:
         return self._summary | {"episodes": films, "notes": notes}
 
     def whole(self) -> dict[str, Any]:
-        """Returns the run with its curves."""
-        return self.summary() | {"curves": {name: list(points.values()) for name, points in self.curves.items()}}
+        """Returns the run with its curves, thinned if they are very long."""
+        run = self.summary()
+        curves = {name: list(points.values()) for name, points in self.curves.items()}
+        return run | {"curves": thinned(curves, run.get("curve", ""), MOST_ROWS, run["notes"])}
 
     def best_member(self) -> int:
         """Returns the member with the highest return in the newest evaluation; 0 if there was none."""
@@ -248,7 +251,10 @@ def _finite(value: Any) -> Any:
 
 def waiting(path: Path) -> dict[str, Any]:
     """Returns the summary of a run folder that does not exist yet."""
+    texts = {"name": path.name, "path": path.name, "agent": "", "env": "", "state": "stopped", "command": ""}
+    numbers = {"step": 0, "steps": 0, "members": 1, "seed": 0, "seconds": 0.0, "population": False}
+    unknown = dict.fromkeys(("started", "steps_per_second", "seconds_left", "final", "best_step"))
     lists = {name: [] for name in ("changes", "checkpoints", "lineage", "episodes", "doctor", "notes")}
     tables = {name: {} for name in ("versions", "config", "differs", "hyper", "skills", "media")}
-    about = {"name": path.name, "path": path.name, "agent": "", "env": "", "state": "stopped", "command": ""}
-    return {**about, "step": 0, "steps": 0, "members": 1, "seed": 0, "started": None, "seconds": 0.0, **lists, **tables}
+    about = {"curve": "eval/return", "summary": [f"Waiting for the run folder {path.name}."]}
+    return {**texts, **numbers, **unknown, **lists, **tables, **about}

@@ -405,7 +405,11 @@
     for (const row of marks) [...row.children].forEach((cell, n) => { cell.style.color = n && String(n - 1) === shown ? "var(--accent)" : ""; });
     first.classList.toggle("film", parts.film.childNodes.length > 0);
   }
+  const films = []; // the list that each run shows: an event without a new film must not restart the one that plays
   function showFilm(i) {
+    const list = JSON.stringify([...runs[i].episodes, ...played[i]].map((each) => [each.step, each.video.slice(-80)]));
+    if (films[i] === list) return;
+    films[i] = list;
     sections[i].parts.film.replaceChildren(...film(i));
     sections[i].first.classList.toggle("film", sections[i].parts.film.childNodes.length > 0);
   }
@@ -494,6 +498,7 @@
     const [i, data] = payload;
     if (event === "run") {
       runs[i] = { ...data, curves: runs[i].curves };
+      played[i] = []; // they are among its episodes
       showFilm(i);
     } else if (event === "reset") {
       runs[i] = data;
