@@ -35,7 +35,7 @@ def watch(arguments: list[str]) -> None:
         options.runs,
         host=options.host,
         port=options.port,
-        remote=options.allow_remote,
+        allow_remote=options.allow_remote,
         episodes=options.episodes,
         open_page=options.open,
     )

@@ -55,6 +55,7 @@ class Player:
         show: Called with the index of a run and its episode: step, return, length, and the URL of the film.
         explain: Called with the index of a run, and why it has no film.
         plugins: Modules that the process imports first; by default those that the user has named.
+        pause: Seconds between two films, at least.
     """
 
     def __init__(
@@ -62,17 +63,19 @@ class Player:
         show: Callable[[int, dict[str, Any]], None],
         explain: Callable[[int, str], None],
         plugins: Sequence[str] | None = None,
+        pause: float = PAUSE,
     ) -> None:
         self._show = show
         self._explain = explain
         self._plugins = list(allowed() if plugins is None else plugins)
+        self._pause = pause
         self._folder = Path(tempfile.mkdtemp(prefix="covey-watch-"))
         self._files: dict[str, Path] = {}
         self._waiting: dict[int, Request] = {}
-        self._offered: dict[int, Request] = {}
+        self._offered: dict[int, Checkpoints] = {}
         self._changed = threading.Condition()
         self._stopped = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, name="covey-films", daemon=True)
         self._thread.start()
 
@@ -80,14 +83,14 @@ class Player:
         """Tells it the newest checkpoints of a run; does nothing if they were played."""
         if max(found) < 0:
             return
-        before = self._offered.get(index)
-        is_best = found.best >= 0 and (found.best >= found.last or before is None or found.best > before.step)
-        kind, step = ("best", found.best) if is_best else ("last", found.last)
-        if before and before.step == step:
+        before = self._offered.get(index, Checkpoints(-1, -1))
+        if found == before:
             return
-        request = Request(folder, kind, step, member)
+        # A checkpoint of the training comes with that of its best policy, which is the one to see if it is new.
+        is_best = found.best not in (-1, before.best)
+        request = Request(folder, *(("best", found.best) if is_best else ("last", found.last)), member)
         with self._changed:
-            self._offered[index] = request
+            self._offered[index] = found
             self._waiting[index] = request
             self._changed.notify_all()
 
@@ -100,8 +103,9 @@ class Player:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._end_process()
+        self._kill()
         self._thread.join()
+        self._discard()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _work(self) -> None:
@@ -111,11 +115,11 @@ class Player:
             number += 1
             began = time.monotonic()
             try:
-                self._show(index, self._play(request, f"{index}-{number}"))
+                self._show(index, self.play(request, f"{index}-{number}"))
             except PlayerError as error:
                 if not self._stopped:
                     self._explain(index, f"No film of step {request.step:,}: {error}")
-            self._rest(max(PAUSE, (time.monotonic() - began) * (1 / SHARE - 1)))
+            self._rest(max(self._pause, (time.monotonic() - began) * (1 / SHARE - 1)))
 
     def _next(self) -> tuple[int, Request] | None:
         """Waits for a request; None at the end."""
@@ -130,7 +134,7 @@ class Player:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, seconds)
 
-    def _play(self, request: Request, name: str) -> dict[str, Any]:
+    def play(self, request: Request, name: str) -> dict[str, Any]:
         """Plays an episode. Returns what the page shows of it."""
         asked = request._asdict() | {"folder": os.path.abspath(request.folder), "out": str(self._folder / name)}
         answer = self._ask((json.dumps(asked) + "\n").encode())
@@ -144,7 +148,7 @@ class Player:
 
     def _ask(self, line: bytes) -> dict[str, Any]:
         """Sends a line to the process, which is started if there is none, and returns its answer."""
-        process = self._process
+        process = self.process
         if process is None or process.poll() is not None:
             process = self._start()
         assert process.stdin and process.stdout
@@ -157,10 +161,10 @@ class Player:
         except (OSError, ValueError):
             answer = b""
         except PlayerError:
-            self._end_process()
+            self._discard()
             raise
         if not answer.endswith(b"\n"):
-            self._end_process()
+            self._discard()
             raise PlayerError("the process that plays it ended unexpectedly.")
         return json.loads(answer)
 
@@ -172,19 +176,25 @@ class Player:
             if self._stopped:
                 raise PlayerError("the watcher ends.")
             # A session of its own: Ctrl-C in the terminal is for the watcher, which then ends this process.
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment, start_new_session=True
             )
-            return self._process
+            return self.process
 
-    def _end_process(self) -> None:
+    def _kill(self) -> None:
+        """Kills the process with those that an environment may have started. Any thread may call this."""
         with self._changed:
-            process = self._process
+            process = self.process
         if process is None:
             return
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # with the processes that an environment may have started
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe and process is not self._process:
-                pipe.close()
+
+    def _discard(self) -> None:
+        """Kills the process and closes its pipes. Only for the thread that uses them, or after its end."""
+        self._kill()
+        if self.process and self.process.stdin and self.process.stdout:
+            with suppress(OSError):  # a line that could not be sent
+                self.process.stdin.close()
+            self.process.stdout.close()

@@ -19,7 +19,12 @@ from covey.web.server import Server, is_loopback
 
 @contextmanager
 def watching(
-    folders: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, remote: bool = False, episodes: bool = True
+    folders: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    allow_remote: bool = False,
+    episodes: bool = True,
 ) -> Iterator[Server]:
     """Serves the live page of runs in this context, in threads of its own.
 
@@ -27,7 +32,7 @@ def watching(
         folders: Run folders. One that does not exist yet is waited for.
         host: The address to listen on.
         port: The port; 0 for a free one.
-        remote: Allow an address that other machines can reach.
+        allow_remote: Allow an address that other machines can reach.
         episodes: Play episodes of new checkpoints, in a process of low priority.
 
     Yields:
@@ -42,9 +47,9 @@ def watching(
         ...     input("Press Enter to end")
     """
     require(
-        remote or is_loopback(host),
+        allow_remote or is_loopback(host),
         f"`host` {host} can be reached by other machines: whoever learns the address of the page sees these runs, and "
-        "nothing is encrypted. Forward the port with ssh instead, or add --allow-remote.",
+        "nothing is encrypted. Forward the port with ssh instead, or set `allow_remote`.",
     )
     live = Live(folders, run_data)
     server = Server(live, render, lambda name: live.player.file(name) if live.player else None, host, port)
