@@ -131,6 +131,9 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN, "The name of this host is not one of the watcher's.")
             return
         parts = urlsplit(self.path)
+        if parts.path == "/favicon.ico":  # which browsers ask for by themselves
+            self._answer(HTTPStatus.NO_CONTENT, "image/x-icon", b"")
+            return
         token, *rest = parts.path.removeprefix("/").split("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "Open the address that `covey watch` printed: it contains a token.")
