@@ -16,7 +16,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.campaign import RESULTS, RUNS, SEED, STATE, TASKS, Run, read_rows
-from covey.evaluation.stats import improvement_interval, iqm, iqm_interval
+from covey.evaluation.improvement import improvement_interval
+from covey.evaluation.stats import iqm, iqm_interval
 from covey.plots.style import COLOURS, INK, empty_figure, set_steps_axis, style_axes, write_figure
 
 PAGE = Path("docs/learning-quality.md")

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         register_env,
         register_recipe,
         register_torso,
+        report,
         resume,
         train,
     )
@@ -94,7 +95,7 @@ _NAMES = {
     "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_env "
-    "register_recipe register_torso resume train",
+    "register_recipe register_torso report resume train",
     "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",

@@ -24,6 +24,7 @@ from covey.run.policy import build_policy
 from covey.run.presets import Basis
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
+from covey.web.report import write_report
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -278,6 +279,26 @@ def load(path: str | Path, plugins: Sequence[str] = (), *, env: Any = None, eval
     _pass_again(config, env, eval_env)
     # An object may be passed again under the same name, so this run's program is built from this one.
     return Run(folder, config, build_policy(config) if env is not None or eval_env is not None else None)
+
+
+def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
+    """Writes a page about one or more runs: summary, curves, film, configuration, and a comparison of several runs.
+
+    It is one HTML file that makes no request. Every run writes its own, report.html in its folder, when it ends.
+
+    Args:
+        *runs: The runs, or their folders. They may still be training.
+        out: The file; by default report.html in the folder of a single run, or in the current folder.
+
+    Returns:
+        The file.
+
+    Example:
+        >>> covey.report("runs/pendulum-td3-0", "runs/pendulum-sac-0", out="comparison.html")
+        PosixPath('comparison.html')
+    """
+    folders = [run.path if isinstance(run, Run) else Path(run) for run in runs]
+    return write_report(folders, Path(out) if out is not None else None)
 
 
 def register_env(name: str, factory: Callable[..., envs.Env], summary: str = "") -> None:

@@ -33,6 +33,7 @@ from covey.storage.folder import RunFolder, disk_errors, new_folder
 from covey.storage.metrics import Metrics
 from covey.storage.replay_file import open_replay
 from covey.storage.store import Store
+from covey.web.report import write_report
 
 UNTUNED = ("name", "members", "pbt", "space", "islands", "engine", "devices")
 """Options of a population that a run of one agent does not have."""
@@ -335,6 +336,7 @@ def finish(run: Run, best_step: int, reporter: Reporter) -> None:
         reporter.say(f"population:     {_path_or_reason(lambda: ', '.join(map(str, run.plot_population())))}")
     if run.best.program.skill_agent:
         reporter.say(f"skills:         {run.plot_skills()}")
+    reporter.say(f"report:         {_report(run)}")
     reporter.say(f"run folder:     {run.path}")
     if run.config.pbt:
         reporter.say(f"Train with the winner's hyper-parameters:\n  {winner_command(run)}")
@@ -386,6 +388,14 @@ def _path_or_reason(draw: Callable[[], Any]) -> str:
     try:
         return str(draw())
     except CoveyError as error:
+        return f"none: {error}"
+
+
+def _report(run: Run) -> str:
+    """Returns the path of the report, or why there is none. Nothing that goes wrong here ends the run."""
+    try:
+        return str(write_report([run.path]))
+    except Exception as error:
         return f"none: {error}"
 
 

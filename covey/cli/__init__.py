@@ -21,6 +21,7 @@ VERBS = {
     "lineage": runs.lineage,
     "replay": runs.replay,
     "video": runs.video,
+    "report": runs.report,
     "export": export.export,
     "push": export.push,
     "load": export.load,

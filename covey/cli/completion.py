@@ -28,7 +28,7 @@ VERB = "__complete"
 BUILD = "--build"
 SHELLS = ("bash", "zsh", "fish")
 BUILD_SECONDS = 120
-TAKES_RUN = ("resume", "eval", "watch", "plot", "video", "skills", "plan", "lineage", "replay")
+TAKES_RUN = ("resume", "eval", "watch", "plot", "video", "skills", "plan", "lineage", "replay", "report")
 HELP = ("--help", "--plugin")
 
 SCRIPTS = {
@@ -153,7 +153,7 @@ def _candidates(words: list[str], word: str, cache: dict[str, Any]) -> list[str]
 
 def _arguments(verb: str, given: list[str], word: str, cache: dict[str, Any]) -> list[str]:
     """Returns what may follow a verb that has the given arguments so far."""
-    if verb in TAKES_RUN and (not given or verb in ("plot", "watch")):
+    if verb in TAKES_RUN and (not given or verb in ("plot", "report", "watch")):
         return runs(word)
     if given:
         return []
@@ -248,6 +248,7 @@ def _verbs() -> dict[str, Any]:
     kinds = dict.fromkeys(VERBS, Nothing)
     own = {"eval": runs.EvalOptions, "plot": runs.PlotOptions, "skills": runs.SkillsOptions}
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
+    own |= {"report": runs.ReportOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
     return kinds | own | {"completion": CompletionOptions, "watch": web.WatchOptions}
 

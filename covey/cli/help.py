@@ -18,16 +18,15 @@ VERBS_HELP = {
     "evolve AGENT": "train a population, and tune it meanwhile",
     "resume RUN": "resume after Ctrl-C or a crash, or train longer",
     "eval RUN": "evaluate the best policy: mean, 95 % interval",
-    "watch RUN...": "show runs on a live page, with films of the policy",
     "plot RUN...": "plot learning curves of one or more runs",
+    "watch|report RUN...": "a page of runs: live with films, or as one file",
     "video RUN": "record an episode of the best policy",
     "skills RUN": "plot the trajectories of every skill",
     "plan RUN --goal 3,4": "reach goals by planning over learned skills",
     "lineage RUN": "plot a population: lineage, values, fitness",
     "replay RUN": "save the replay, to start another run with it",
     "export RUN": "write the policy to a file: ONNX, NumPy, C, JAX",
-    "push RUN USER/NAME": "publish the policy and its model card",
-    "load USER/NAME": "download a published policy",
+    "push|load USER/NAME": "publish a policy and its card, or download one",
     "envs [LIBRARY]": "list environments, also those of a library",
     "check-env ENV": "check an environment against the contract",
     "agents [AGENT]": "list agents and their hyper-parameters",
@@ -53,6 +52,7 @@ EXAMPLES = {
     "eval": ("covey eval runs/pendulum-td3-0 --episodes 100",),
     "watch": ("covey watch runs/pendulum-td3-0", "covey watch runs/one runs/two --port 8080 --open"),
     "plot": ("covey plot runs/pendulum-td3-0 runs/pendulum-sac-0 --out curves.png",),
+    "report": ("covey report runs/pendulum-td3-0 runs/pendulum-sac-0 --out report.html",),
     "video": ("covey video runs/pendulum-td3-0 --out swing.mp4",),
     "skills": ("covey skills runs/point-free-diayn-0",),
     "plan": ("covey plan runs/point-free-dads-0 --goal 3,4 --goal -2,1",),
@@ -111,6 +111,7 @@ def overview() -> str:
 covey: train continuous-control agents in one compiled JAX program
 
 {verbs}
+
 {table([("--plugin MODULE, --version", "import your own module first; print the version")], 30)}
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 

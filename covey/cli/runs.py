@@ -1,4 +1,4 @@
-"""The commands for an existing run: eval, plot, skills, plan, lineage, replay, video."""
+"""The commands for an existing run: eval, plot, skills, plan, lineage, replay, video, report."""
 
 import json
 from dataclasses import dataclass, field
@@ -242,3 +242,20 @@ def video(arguments: list[str]) -> None:
     run = load(options.run)
     with disk_errors((options.out or run.folder.media / "policy.mp4").parent):
         print(run.video(options.out, steps=options.steps, seed=options.seed))
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Writes a page about one or more runs: summary, curves, film, configuration, and a comparison of several runs."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    out: Path | None = None
+    """The HTML file to write; by default report.html of a single run, or report.html here."""
+
+
+def report(arguments: list[str]) -> None:
+    from covey.web.report import write_report
+
+    options = parse(ReportOptions, arguments, "report")
+    print(write_report(options.runs, options.out))

@@ -1,4 +1,4 @@
-"""Means, interquartile means and probabilities of improvement, with their 95 % intervals."""
+"""Means with their 95 % interval, and interquartile means with a bootstrap interval."""
 
 from typing import NamedTuple
 
@@ -44,20 +44,3 @@ def iqm_interval(values: np.ndarray, draws: int = 2000) -> tuple[np.ndarray, np.
     means = np.stack([iqm(values[pick]) for pick in picks])
     low, high = np.percentile(means, [2.5, 97.5], axis=0)
     return iqm(values), low, high
-
-
-def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Returns the share of pairs of seeds in which `ours` is higher; ties count half (Agarwal et al., 2021)."""
-    difference = ours[:, None] - theirs[None, :]
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
-
-
-def improvement_interval(ours: np.ndarray, theirs: np.ndarray, draws: int = 2000) -> tuple[float, float, float]:
-    """Returns the probability of improvement, and the ends of its bootstrap interval over both sets of seeds."""
-    random = np.random.default_rng(0)
-    values = [
-        probability_of_improvement(random.choice(ours, ours.size), random.choice(theirs, theirs.size))
-        for _ in range(draws)
-    ]
-    low, high = np.percentile(values, [2.5, 97.5])
-    return probability_of_improvement(ours, theirs), float(low), float(high)

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.evaluation.stats import improvement_interval, iqm_interval, mean_interval
+from covey.evaluation.improvement import improvement_interval
+from covey.evaluation.stats import iqm_interval, mean_interval
 from covey.web.words import at_last_step
 
 Numbers = list[float | None]

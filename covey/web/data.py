@@ -35,6 +35,8 @@ MOST_FILM = 1_500_000
 MOST_PICTURES = 600_000
 """Bytes of all pictures together."""
 MOST_TEXT = 100_000
+EVOLVED = 8
+"""Members of a population by default."""
 FILMS = {"policy.mp4": "video/mp4", "policy.gif": "image/gif"}
 """Films of the best policy, in the order of preference."""
 PICTURES = ("skills.png", "episode.png", "plan.png")
@@ -46,7 +48,7 @@ def run_data(folder: Path, most_rows: int = MOST_ROWS) -> dict[str, Any]:
 
     Args:
         folder: The run folder. The run may be running, finished, or stopped at any time, on any machine.
-        most_rows: The most rows of metrics. If there are more, steps are left out at even distances, and `notes` says so.
+        most_rows: The most rows of metrics. If there are more, steps are left out evenly, and `notes` says so.
 
     Returns:
         The values by name: `curves` has the rows [step, member, value, wall] of each metric, and `notes` what could not
@@ -139,14 +141,16 @@ def _program(path: str) -> str:
 
 def differs(config: dict[str, Any]) -> dict[str, list[Any]]:
     """Returns the options of a configuration that differ from the agent's defaults: [default, value] by name."""
-    options = {"steps": config["steps"]} | ({"pbt": {}, "members": 2} if config.get("pbt") else {})
+    population = {"pbt": {}, "members": EVOLVED} if config.get("pbt") else {}
+    lengths = {name: config[name] for name in ("steps", "evaluations") if name in config}
     try:
-        default = flat(to_json(default_config(config["algorithm"], **options).resolved()))
-    except (CoveyError, KeyError):
+        plain = default_config(config["algorithm"], **population)
+        # Other options are derived from the lengths, such as the capacity of the replay.
+        default = flat(to_json(default_config(config["algorithm"], **population, **lengths).resolved()))
+    except CoveyError:
         return {}  # an agent of a plugin that is not imported
-    default["steps"] = flat(to_json(default_config(config["algorithm"])))["steps"]
-    found = flat(config)
-    return {name: [default.get(name), x] for name, x in found.items() if x != {} and default.get(name) != x}
+    default |= {"steps": plain.steps, "evaluations": plain.evaluations}
+    return {name: [default.get(name), x] for name, x in flat(config).items() if default.get(name) != x}
 
 
 def _curves(place: RunFolder) -> dict[str, Rows]:

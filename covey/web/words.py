@@ -95,7 +95,8 @@ def _population(run: dict[str, Any]) -> list[str]:
     replaced = sum(row["reason"] in ("worse", "failed") for row in rows)
     generations = max(row["generation"] for row in rows)
     fitness: dict[int, float] = {row["member"]: row["fitness"] for row in rows if row["fitness"] is not None}
-    text = f"In {generations} generations of {run['members']} members, {replaced} members were replaced by a better one."
+    counted = "was 1 replacement" if replaced == 1 else f"were {replaced} replacements"
+    text = f"In {generations} generations of {run['members']} members, there {counted}."
     if not fitness:
         return [text]
     best = max(fitness, key=lambda member: fitness[member])

@@ -18,7 +18,7 @@ LAYERS = (
     "population evaluation",
     "plots callbacks export",
     "run",
-    "islands publish",
+    "islands publish web",
     "launch",
     "api",
     "__init__",
@@ -57,7 +57,8 @@ def test_no_jit_files_or_clock_below_the_trainer(module: str):
 
 
 @pytest.mark.parametrize(
-    "module", [m for m in MODULES if package(m) in ("storage", "plots", "run", "islands", "launch", "api", "cli")]
+    "module",
+    [m for m in MODULES if package(m) in ("storage", "plots", "run", "islands", "web", "launch", "api", "cli")],
 )
 def test_programs_are_compiled_below_the_run(module: str):
     assert "jax.jit" not in calls(module)

@@ -16,7 +16,7 @@ from benchmarks.campaign import RUNS, Run
 from benchmarks.peers.curve import keep_whole_seeds
 from covey import launch
 from covey.cli import main
-from covey.evaluation import stats
+from covey.evaluation import improvement
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,8 +160,8 @@ def test_a_stopped_runner_lets_its_run_save(number: signal.Signals, tmp_path: Pa
 
 def test_probability_of_improvement():
     ours, theirs = np.array([3.0, 5.0]), np.array([1.0, 3.0, 4.0])
-    assert stats.probability_of_improvement(ours, theirs) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
-    centre, low, high = stats.improvement_interval(ours + 10, theirs)
+    assert improvement.probability_of_improvement(ours, theirs) == pytest.approx((1 + 0.5 + 0 + 3) / 6)
+    centre, low, high = improvement.improvement_interval(ours + 10, theirs)
     assert (centre, low, high) == (1.0, 1.0, 1.0)
 
 

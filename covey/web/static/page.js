@@ -42,7 +42,7 @@
     for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
       if (Math.abs(x) >= size) return +(x / size).toPrecision(4) + letter;
     }
-    return String(+x.toPrecision(4));
+    return x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential().replace(/(\.\d{2})\d+/, "$1") : String(+x.toPrecision(4));
   }
   const interval = ([centre, low, high]) => (low === null || low === undefined ? number(centre)
     : `${number(centre)} [${number(low)}, ${number(high)}]`);
@@ -97,7 +97,7 @@
     const members = [...new Set([...steps.values()].flatMap((each) => [...each.keys()]))].sort((a, b) => a - b);
     if (members.length > 1 && shown === "all") {
       const found = x.map((step) => centre([...steps.get(step).values()].filter(finite), run.population));
-      return [{ label: "", colour: 0, x, y: found.map((f) => f[0]), low: found.map((f) => f[1]), high: found.map((f) => f[2]) }];
+      return [{ label: "", colour: runs.indexOf(run), x, y: found.map((f) => f[0]), low: found.map((f) => f[1]), high: found.map((f) => f[2]) }];
     }
     const chosen = shown === "each" || shown === "all" || members.length < 2 ? members
       : members.filter((m) => m === Number(shown));
@@ -105,17 +105,18 @@
       const of = (name) => { const found = bySteps(run, name); return x.map((s) => found.get(s)?.get(member) ?? null); };
       const banded = chosen.length === 1 && run.curves[`${metric}_low`] && run.curves[`${metric}_high`];
       return {
-        label: members.length > 1 ? `member ${member}` : "", colour: member, x,
+        label: members.length > 1 ? `member ${member}` : "", colour: members.length > 1 ? member : runs.indexOf(run), x,
         y: x.map((step) => steps.get(step).get(member) ?? null),
         low: banded ? of(`${metric}_low`) : null, high: banded ? of(`${metric}_high`) : null,
       };
     });
   }
-  /* The meaning of line and band, in words. */
+  const mark = (i) => el("i", { style: `background: var(--c${i % 8})` });
+  /* The meaning of lines and band: a text, or elements. */
   function legend(run, metric) {
     const found = lines(run, metric);
     const band = found.some((line) => line.low && line.low.some(finite));
-    if (found.length > 1) return `${found.length} members`;
+    if (found.length > 1) return found.map((line) => el("span", {}, mark(line.colour), line.label));
     if (run.members > 1 && shown === "all") {
       return run.population ? `mean and range of ${run.members} members` : `mean of ${run.members} seeds, 95 % interval`;
     }
@@ -198,7 +199,7 @@
       for (const line of this.lines) {
         let i = at;
         while (i > 0 && !finite(columns[column][i])) i--;
-        values.push(line.low ? interval([columns[column][i], columns[column + 1][i], columns[column + 2][i]]) : number(columns[column][i]));
+        values.push(line.low && this.height > 150 ? interval([columns[column][i], columns[column + 1][i], columns[column + 2][i]]) : number(columns[column][i]));
         column += line.low ? 3 : 1;
       }
       const what = values.length > 4 ? `${values.length} lines` : values.join(" · ");
@@ -261,7 +262,7 @@
     return [el("figure", {}, place), choose];
   }
   const CAPTIONS = { skills: "Trajectories of the skills", episode: "Actions of one episode of the best policy", plan: "The last plan over skills" };
-  const pictures = (run) => Object.entries(run.media).map(([name, uri]) => el("figure", { class: "picture" },
+  const pictures = (run) => Object.entries(run.media).map(([name, uri]) => el("figure", {},
     el("figcaption", {}, el("b", {}, CAPTIONS[name] || name)), el("img", { src: uri, alt: CAPTIONS[name] || name, "data-media": name })));
   function hypers(run) {
     const rows = Object.entries(run.hyper).map(([name, values]) => [name, ...values.map(number)]);
@@ -297,7 +298,7 @@
     const first = Math.min(...rows.map((row) => row.step));
     const lane = members > 24 ? 12 : 26;
     const moments = new Set(rows.map((row) => row.step)).size;
-    const width = Math.max(300, Math.min(1100, 90 + moments * 34));
+    const width = Math.max(300, Math.min(1100, 90 + moments * 70));
     const x = (step) => 76 + ((width - 92) * (step - first)) / Math.max(1, last - first);
     const y = (member) => 14 + lane * (member + 0.5);
     const known = rows.map((row) => row.fitness).filter(finite);
@@ -399,7 +400,7 @@
       parts[name].replaceChildren(...make(run).filter(Boolean));
       [...parts[name].querySelectorAll("details")].forEach((each, n) => { each.open = open[n] || false; });
     }
-    caption.textContent = legend(run, run.curve);
+    caption.replaceChildren(...[legend(run, run.curve)].flat());
     for (const [key] of GROUPS) fillGroup(i, key);
     const marks = [...parts.hypers.querySelectorAll("tr")];
     for (const row of marks) [...row.children].forEach((cell, n) => { cell.style.color = n && String(n - 1) === shown ? "var(--accent)" : ""; });
@@ -456,7 +457,7 @@
     if (!overlaid) {
       overlaid = new Chart(runs.map((_, i) => i), found.metric, 300);
       comparison.replaceChildren(el("h2", {}, "Comparison"), el("div", { class: "legend", "aria-label": "legend" }, runs.map((run, i) =>
-        el("span", {}, el("i", { style: `background: var(--c${i % 8})` }), run.name))), overlaid.node, tables);
+        el("span", {}, mark(i), run.name))), overlaid.node, tables);
     }
     const rows = found.rows.map((row, i) => [runs[i].name, String(row.members), whole(row.step), number(row.mean[0]),
       finite(row.mean[1]) ? `${number(row.mean[1])} to ${number(row.mean[2])}` : "–", number(row.iqm[0]),
