@@ -155,7 +155,9 @@ def plays(tab: Tab) -> None:
     before = tab.points()
     tab.wait(f"{POINTS.format(run=0)} > {before + 3}")
     step = video.get_attribute("data-episode")
-    marked = tab.page.evaluate("[document.querySelector('video').mark, document.querySelector('video').dataset.episode]")
+    marked = tab.page.evaluate(
+        "[document.querySelector('video').mark, document.querySelector('video').dataset.episode]"
+    )
     assert marked[0] == 1 or marked[1] != step, "an event has restarted the film"
 
 
