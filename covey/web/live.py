@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from covey.web.comparison import compare
 from covey.web.data import MOST_ROWS, thinned
 from covey.web.tail import Checkpoints, MetricRow, Tail, Update
 
@@ -18,6 +20,8 @@ REFRESH = 2.0
 """Seconds between two events with the summary of a run, at least."""
 SHARE = 0.05
 """The most of the time that reading summaries may take."""
+COMPARE = 10.0
+"""Seconds between two comparisons of several runs, at least."""
 ALIVE = 10.0
 """Seconds after which the summary of a run that trains is read again, to notice that it has stopped."""
 MOST_EVENTS = 2000
@@ -173,6 +177,8 @@ class Live:
         self._folders = list(folders)
         self._lock = threading.RLock()
         self._stopped = threading.Event()
+        self._due = time.monotonic() + COMPARE
+        self._compared: list[int] = []
         self._thread = threading.Thread(target=self._follow, name="covey-watch", daemon=True)
 
     def start(self) -> None:
@@ -210,6 +216,7 @@ class Live:
 
     def poll(self) -> None:
         """Looks at every run folder once."""
+        self._compare(time.monotonic())
         for index, run in enumerate(self._runs):
             update = run.tail.poll()
             with self._lock:
@@ -228,9 +235,26 @@ class Live:
             if self.player:
                 self.player.offer(index, self._folders[index], run.tail.checkpoints(), run.best_member())
 
+    def _compare(self, now: float) -> None:
+        """Compares the runs again, if that is due and one of them has been evaluated since."""
+        points = [len(points) for run in self._runs for points in run.curves.values()]
+        if len(self._runs) < 2 or now < self._due or points == self._compared:
+            return
+        self._compared = points
+        with self._lock:
+            self.log.add("comparison", compare([run.whole() for run in self._runs]))
+        self._due = now + max(COMPARE, (time.monotonic() - now) / SHARE)
+
     def _follow(self) -> None:
+        told = ""
         while not self._stopped.wait(POLL):
-            self.poll()
+            try:
+                self.poll()
+            except Exception as error:  # one strange file must not end the page
+                text = f"covey watch: {type(error).__name__}: {error}"
+                if text != told:
+                    print(text, file=sys.stderr)
+                told = text
 
 
 def as_json(payload: Any) -> str:

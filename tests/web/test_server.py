@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from covey.cli import main
-from covey.errors import CoveyError
 from covey.web.live import MOST_EVENTS, Live
 from covey.web.player import Player, PlayerError
 from covey.web.server import Server, is_loopback

@@ -159,3 +159,25 @@ def test_a_summary_that_fails_is_a_note(tmp_path: Path):
     live.poll()
     (run,), _ = live.snapshot()
     assert run["name"] == "none" and run["notes"] == ["'algorithm'"] and run["curves"] == {}
+
+
+def test_several_runs_are_compared_again(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("covey.web.live.COMPARE", 0.0)
+    monkeypatch.setattr("covey.web.live.SHARE", 1e9)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_bytes(line(1))
+    facts = {"curve": "eval/return", "env": "point", "population": False, "members": 1}
+    live = Live([tmp_path / "a", tmp_path / "b"], lambda folder: {"name": folder.name, **facts})
+    live.poll()
+    number = live.log.last
+    live.poll()
+    live.poll()
+    ((kind, found),) = events(live, number)
+    assert kind == "comparison" and [row["step"] for row in found["rows"]] == [1, 1]
+    number = live.log.last
+    append(tmp_path / "a" / "metrics.jsonl", line(2))
+    live.poll()
+    live.poll()
+    assert [kind for kind, _ in events(live, number)][:1] == ["rows"]
+    assert events(live, number)[-1][0] == "comparison"
