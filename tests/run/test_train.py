@@ -8,10 +8,12 @@ import pytest
 from PIL import Image
 
 import covey
+from covey import launch
 from covey.cli import main
 from covey.envs.builtin.point import Point
 from covey.evaluation.stats import iqm, iqm_interval, mean_interval
 from covey.plots.curves import curve
+from covey.run.console import Reporter
 from covey.run.policy import PolicyProgram
 from covey.storage.metrics import read_run_metrics
 from covey.storage.store import Store
@@ -93,6 +95,17 @@ def test_pictures(run):
     _, steps, centre, low, high = curve(run.metrics())
     assert list(steps) == [0, 400, 800, 1200]
     assert np.all(low <= centre) and np.all(centre <= high)
+
+
+def test_a_run_ends_with_a_report_and_not_because_of_one(run, monkeypatch, capsys):
+    assert run.path.name in (run.path / "report.html").read_text()
+
+    def write_report(folders):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(launch, "write_report", write_report)
+    launch.finish(run, 1200, Reporter())
+    assert "report:         none: no ink" in capsys.readouterr().out
 
 
 def test_the_final_evaluation_is_written_down(run):
