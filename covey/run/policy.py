@@ -198,7 +198,11 @@ class BestPolicy(NamedTuple):
 
 def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     """Loads the best policy of a run folder."""
-    arrays = read_best(folder)
+    return restore_best(folder, program, read_best(folder))
+
+
+def restore_best(folder: RunFolder, program: PolicyProgram, arrays: dict[str, np.ndarray]) -> BestPolicy:
+    """Returns the best policy of a run folder from its arrays."""
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
     arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))

@@ -14,8 +14,9 @@ from covey.errors import CoveyError
 from covey.evaluation import GIF_FRAMES, Episode, frame_interval, record
 from covey.plugins import append_current_folder, import_plugins
 from covey.run.config import read_run_config
-from covey.run.policy import ANIMATION, BestPolicy, PolicyProgram, build_policy, load_best, restore_member
+from covey.run.policy import ANIMATION, BestPolicy, PolicyProgram, build_policy, restore_best, restore_member
 from covey.storage import disk
+from covey.storage.best import read_best_checkpoint
 from covey.storage.disk import DamagedError
 from covey.storage.folder import RunFolder
 from covey.storage.layout import AGENT, HYPER
@@ -32,7 +33,7 @@ class Cinema:
     """Plays episodes and films them. Keeps the programs of runs, so that each is compiled once."""
 
     def __init__(self) -> None:
-        self._programs: dict[str, PolicyProgram] = {}
+        self._programs: dict[Path, PolicyProgram] = {}
 
     def play(self, request: dict[str, Any]) -> dict[str, Any]:
         """Plays one greedy episode.
@@ -44,46 +45,57 @@ class Cinema:
             `step`, `kind`, `return`, `length`, and the `file` of the film.
         """
         folder = RunFolder(Path(request["folder"]))
-        policy = self._policy(folder, request)
-        program, state, hyper = policy
+        program = self._program(folder)
+        policy, step = _load(folder, program, request)
         steps = min(program.env.spec.episode_length, MOST_STEPS)
         key = program.stream(ANIMATION, 0)
-        episode = record(program.agent, program.env, state, hyper, key, steps, GIF_FRAMES)
+        episode = record(program.agent, program.env, policy.state, policy.hyper, key, steps, GIF_FRAMES)
         file = write_film(Path(request["out"]), program.env, episode)
         total = float(np.sum(episode.rewards))
         return {
-            "step": request["step"],
+            "step": step,
             "kind": request["kind"],
             "return": total if np.isfinite(total) else None,
             "length": len(episode.actions),
             "file": str(file),
         }
 
-    def _policy(self, folder: RunFolder, request: dict[str, Any]) -> BestPolicy:
+    def _program(self, folder: RunFolder) -> PolicyProgram:
         config = read_run_config(folder)
-        known = self._programs.get(request["folder"])
+        known = self._programs.get(folder.path)
         program = known if known and known.config == config else build_policy(config)
-        self._programs[request["folder"]] = program
-        if request["kind"] == "best":
-            return load_best(folder, program)
-        return newest_policy(folder, program, request["step"], request["member"])
+        self._programs[folder.path] = program
+        return program
 
 
-def newest_policy(folder: RunFolder, program: PolicyProgram, step: int, member: int) -> BestPolicy:
-    """Reads the policy of a member from the checkpoint of a step, without its replay, which may be large.
+def _load(folder: RunFolder, program: PolicyProgram, request: dict[str, Any]) -> tuple[BestPolicy, int]:
+    """Returns the newest policy of the kind, which may be newer than the one that was asked for, and its step."""
+    if request["kind"] == "best":
+        arrays, step = read_best_checkpoint(folder)
+        return restore_best(folder, program, arrays), step
+    return newest_policy(folder, program, request["member"])
 
-    Its digest is that of the whole file, so it is not verified: a picture may rely on the file system.
+
+def newest_policy(folder: RunFolder, program: PolicyProgram, member: int) -> tuple[BestPolicy, int]:
+    """Reads the policy of a member from the newest checkpoint, without its replay, which may be large.
+
+    The digest in a checkpoint is that of the whole file, so it is not verified: a film may rely on the file system.
+
+    Returns:
+        The policy, and its step.
     """
-    path = Store(folder.checkpoints, "step").arrays_file(step)
-    try:
-        with disk.reading(path) as handle:
-            found = read_header(handle).tensors
-            chosen = {name: x for name, x in found.items() if name.startswith((AGENT, HYPER))}
-            at = min(member, *(x.shape[0] - 1 for x in chosen.values()))
-            own = {name: read_rows(handle, x, at, at + 1)[0] for name, x in chosen.items()}
-    except (OSError, DamagedError) as error:
-        raise CoveyError(f"the checkpoint of step {step:,} is gone or can't be read.") from error
-    return restore_member(program, at, own, step)
+    store = Store(folder.checkpoints, "step")
+    for step in reversed(store.steps()):
+        try:
+            with disk.reading(store.arrays_file(step)) as handle:
+                found = read_header(handle).tensors
+                chosen = {name: x for name, x in found.items() if name.startswith((AGENT, HYPER))}
+                at = min(member, *(x.shape[0] - 1 for x in chosen.values()))
+                own = {name: read_rows(handle, x, at, at + 1)[0] for name, x in chosen.items()}
+        except (OSError, DamagedError):
+            continue  # it was just replaced, or is damaged
+        return restore_member(program, at, own, step), step
+    raise CoveyError("No checkpoint can be read.")
 
 
 def write_film(path: Path, env: Any, episode: Episode) -> Path:

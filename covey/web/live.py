@@ -22,6 +22,8 @@ SHARE = 0.05
 """The most of the time that reading summaries may take."""
 COMPARE = 10.0
 """Seconds between two comparisons of several runs, at least."""
+MOST_PAUSE = 30.0
+"""Seconds after which news are shown, whatever that costs."""
 ALIVE = 10.0
 """Seconds after which the summary of a run that trains is read again, to notice that it has stopped."""
 MOST_EVENTS = 2000
@@ -126,13 +128,13 @@ class Followed:
         if now < self._due or (not self._news and idle):
             return False
         before = self._summary
+        began = time.thread_time()  # on a busy machine, less than the time that passes
         try:
             found = self._read(self._path)
         except Exception as error:  # not there yet, being written, or written by another program
             found = waiting(self._path) | {"notes": [str(error)]}
         self._summary = json.loads(as_json({name: value for name, value in found.items() if name != "curves"}))
-        took = time.monotonic() - now
-        self._due = now + max(REFRESH, took / SHARE)
+        self._due = now + pause(REFRESH, began)
         self._news = False
         return self._summary != before
 
@@ -241,9 +243,10 @@ class Live:
         if len(self._runs) < 2 or now < self._due or points == self._compared:
             return
         self._compared = points
+        began = time.thread_time()
         with self._lock:
             self.log.add("comparison", compare([run.whole() for run in self._runs]))
-        self._due = now + max(COMPARE, (time.monotonic() - now) / SHARE)
+        self._due = now + pause(COMPARE, began)
 
     def _follow(self) -> None:
         told = ""
@@ -255,6 +258,11 @@ class Live:
                 if text != told:
                     print(text, file=sys.stderr)
                 told = text
+
+
+def pause(least: float, began: float) -> float:
+    """Returns the seconds until work is done again that began at a `time.thread_time()`."""
+    return min(MOST_PAUSE, max(least, (time.thread_time() - began) / SHARE))
 
 
 def as_json(payload: Any) -> str:

@@ -73,6 +73,7 @@ class Player:
         self._files: dict[str, Path] = {}
         self._waiting: dict[int, Request] = {}
         self._offered: dict[int, Checkpoints] = {}
+        self._played: dict[int, tuple[str, int]] = {}
         self._changed = threading.Condition()
         self._stopped = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -112,10 +113,14 @@ class Player:
         number = 0
         while (next_one := self._next()) is not None:
             index, request = next_one
+            if self._played.get(index) == (request.kind, request.step):
+                continue  # it was there already when the one before was asked for
             number += 1
             began = time.monotonic()
             try:
-                self._show(index, self.play(request, f"{index}-{number}"))
+                film = self.play(request, f"{index}-{number}")
+                self._played[index] = film["kind"], film["step"]
+                self._show(index, film)
             except PlayerError as error:
                 if not self._stopped:
                     self._explain(index, f"No film of step {request.step:,}: {error}")

@@ -2,9 +2,12 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
-from covey.web.live import Live
+import pytest
+
+from covey.web.live import Live, pause
 from covey.web.tail import GrowingFile, MetricRow, Tail, metric_row
 
 
@@ -181,3 +184,10 @@ def test_several_runs_are_compared_again(tmp_path: Path, monkeypatch):
     live.poll()
     assert [kind for kind, _ in events(live, number)][:1] == ["rows"]
     assert events(live, number)[-1][0] == "comparison"
+
+
+def test_a_slow_summary_is_read_less_often():
+    began = time.thread_time()
+    assert pause(2.0, began) == 2.0
+    assert pause(2.0, began - 0.5) == pytest.approx(10.0, abs=0.5)
+    assert pause(2.0, began - 100.0) == 30.0
