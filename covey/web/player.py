@@ -74,6 +74,8 @@ class Player:
         self._waiting: dict[int, Request] = {}
         self._offered: dict[int, Checkpoints] = {}
         self._played: dict[int, tuple[str, int]] = {}
+        self._begun: set[int] = set()
+        self._ready = 0.0
         self._changed = threading.Condition()
         self._stopped = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -124,20 +126,20 @@ class Player:
             except PlayerError as error:
                 if not self._stopped:
                     self._explain(index, f"No film of step {request.step:,}: {error}")
-            self._rest(max(self._pause, (time.monotonic() - began) * (1 / SHARE - 1)))
+            now = time.monotonic()
+            self._ready = now + max(self._pause, (now - began) * (1 / SHARE - 1))
 
     def _next(self) -> tuple[int, Request] | None:
-        """Waits for a request; None at the end."""
+        """Waits until a film may be made: at once if it is the first of its run. Returns None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._waiting)
-            if self._stopped:
-                return None
-            index = next(iter(self._waiting))
-            return index, self._waiting.pop(index)
-
-    def _rest(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped, seconds)
+            while not self._stopped:
+                left = self._ready - time.monotonic()
+                allowed = [index for index in self._waiting if left <= 0 or index not in self._begun]
+                if allowed:
+                    self._begun.add(allowed[0])
+                    return allowed[0], self._waiting.pop(allowed[0])
+                self._changed.wait(left if self._waiting else None)
+            return None
 
     def play(self, request: Request, name: str) -> dict[str, Any]:
         """Plays an episode. Returns what the page shows of it."""

@@ -187,6 +187,8 @@ def test_names_are_text_and_the_token_is_needed(population: Path, open_tab: Open
         tab = open_tab(server.url)
         assert tab.page.locator("h2").first.inner_text().startswith(population.name)
         tab.wait("document.querySelector('[role=status]').textContent === 'live'")
+        server.live.explain(0, "No film: <b>brax</b> is not installed.")
+        tab.page.get_by_text("No film: <b>brax</b> is not installed.").wait_for(timeout=PATIENCE)
         attack = "fetch('https://example.org/').then(() => 'sent', () => 'refused')"
         page = browser.new_page()
         answer = page.goto(server.url.replace(server.token, "guess"))
@@ -202,13 +204,21 @@ def test_two_runs_on_four_screens(population: Path, tmp_path: Path, open_tab: Op
     shots.mkdir(parents=True, exist_ok=True)
     other = tmp_path / "one"
     covey.train("td3", out=other, quiet=True, **TINY)
+    before = files(population), files(other)
     with watching([population, other]) as server:
         for scheme in ("light", "dark"):
             for width in (1280, 400):
                 tab = open_tab(server.url, width, scheme)
-                tab.page.locator("[data-episode]").nth(1).wait_for(timeout=PATIENCE)
+                tab.wait("document.querySelectorAll('video[data-episode]').length === 2")
                 assert tab.page.evaluate("document.documentElement.dataset.theme") == scheme
                 assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
                 tab.page.screenshot(path=shots / f"{scheme}-{width}.png", full_page=True)
         tab.page.click("#theme")
         assert tab.page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert (files(population), files(other)) == before, "the watcher only reads"
+
+
+def files(folder: Path) -> list[tuple[Path, int, int]]:
+    """Everything in a run folder, with sizes and times."""
+    found = [(path, path.lstat()) for path in sorted([folder, *folder.rglob("*")])]
+    return [(path, state.st_size, state.st_mtime_ns) for path, state in found]

@@ -236,7 +236,7 @@ def test_new_checkpoints_are_played_once():
             explained.more.clear()
             count = len(explained.found)
             player.offer(0, Path("run"), Checkpoints(best, last), 0)
-            explained.more.wait(0.3)
+            explained.more.wait(0.1)
             time.sleep(0.01 if len(explained.found) > count else 0)
     finally:
         player.stop()

@@ -88,7 +88,7 @@ def test_links_and_folders_are_not_read(tmp_path: Path):
 
 def test_long_files_are_read_in_parts(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    count = 3 * 2**20 // len(line(10**6))
+    count = 5 * 2**18 // len(line(10**6))
     path.write_bytes(b"".join(line(10**6 + step) for step in range(count)))
     rows = [metric_row(each) for each in GrowingFile(path).poll()[1]]
     assert [row.step for row in rows if row] == [10**6 + step for step in range(count)]
