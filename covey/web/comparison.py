@@ -58,8 +58,9 @@ def _improvement(values: list[np.ndarray]) -> list[list[Numbers | None]]:
         for j, theirs in enumerate(values[:i]):
             if ours.size and theirs.size:
                 centre, low, high = improvement_interval(ours, theirs)
-                found[i][j] = [centre, low, high]
-                found[j][i] = [1 - centre, 1 - high, 1 - low]
+                known = min(ours.size, theirs.size) > 1
+                found[i][j] = [centre, low, high] if known else [centre, None, None]
+                found[j][i] = [1 - centre, 1 - high, 1 - low] if known else [1 - centre, None, None]
     return found
 
 

@@ -18,7 +18,7 @@ POLL = 0.5
 """Seconds between two looks at the run folders."""
 REFRESH = 2.0
 """Seconds between two events with the summary of a run, at least."""
-SHARE = 0.05
+SHARE = 0.02
 """The most of the time that reading summaries may take."""
 COMPARE = 10.0
 """Seconds between two comparisons of several runs, at least."""

@@ -1,5 +1,6 @@
 """`covey watch`: the live page of runs, until Ctrl-C."""
 
+import os
 import sys
 import threading
 import webbrowser
@@ -15,6 +16,9 @@ from covey.web.live import Live
 from covey.web.page import render
 from covey.web.player import Player
 from covey.web.server import Server, is_loopback
+
+NICE = 10
+"""How much lower the priority of the command is: a training on the same machine comes first."""
 
 
 @contextmanager
@@ -74,6 +78,7 @@ def watch(folders: Sequence[Path], *, open_page: bool = False, **options: Any) -
     def ask(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
+    os.nice(NICE)
     for folder in folders:
         if not folder.exists():
             print(f"There is no run folder {folder} yet: waiting for it.", file=sys.stderr)

@@ -198,5 +198,6 @@ def test_comparison(tmp_path: Path):
     short["curves"]["eval/return"] = short["curves"]["eval/return"][:2]
     found = compare([one, short])
     assert [row["step"] for row in found["rows"]] == [500, 500] and found["rows"][1]["mean"][1:] == [None, None]
+    assert found["improvement"][0][1][1:] == [None, None], "one seed has no interval"
     assert "different environments" in found["notes"][0] and "one member" in found["notes"][1]
     json.dumps(found, allow_nan=False)

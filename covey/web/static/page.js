@@ -239,8 +239,12 @@
       run.notes.length ? el("ul", { class: "notes", "aria-label": "notes" }, run.notes.map((each) => el("li", {}, each))) : null,
     ];
   }
+  function episodesOf(i) {
+    const known = new Set(runs[i].episodes.map((each) => each.video));
+    return [...runs[i].episodes, ...played[i].filter((each) => !known.has(each.video))];
+  }
   function film(i) {
-    const episodes = [...runs[i].episodes, ...played[i]];
+    const episodes = episodesOf(i);
     if (!episodes.length) return [];
     const place = el("div", {});
     const show = (episode) => {
@@ -348,6 +352,15 @@
 
   // ---------------------------------------------------------------- the page
   const sections = [];
+  /* The parts of a run that are made anew when something that they show has changed. */
+  const PARTS = {
+    header: [header, (run) => ({ ...run, curves: 0, config: 0, lineage: 0, media: 0, episodes: 0, final: 0 })],
+    lineage: [lineage, (run) => [run.lineage, run.lineage.length ? run.step : 0, shown]],
+    pictures: [pictures, (run) => run.media],
+    hypers: [hypers, (run) => run.hyper],
+    configuration: [configuration, (run) => [run.config, run.differs]],
+    origin: [origin, (run) => [run.command, run.started, run.versions, run.changes, run.checkpoints]],
+  };
   function groupOf(metric) {
     if (/\[\d+\]$/.test(metric)) return "histograms";
     const name = metric.split("/")[0];
@@ -394,8 +407,11 @@
   }
   function show(i) {
     const run = runs[i];
-    const { parts, caption, first } = sections[i];
-    for (const [name, make] of Object.entries({ header, lineage, pictures, hypers, configuration, origin })) {
+    const { parts, caption } = sections[i];
+    for (const [name, [make, uses]] of Object.entries(PARTS)) {
+      const key = JSON.stringify(uses(run));
+      if (parts[name].made === key) continue; // else a live page would lose the focus and the scroll position
+      parts[name].made = key;
       const open = [...parts[name].querySelectorAll("details")].map((each) => each.open);
       parts[name].replaceChildren(...make(run).filter(Boolean));
       [...parts[name].querySelectorAll("details")].forEach((each, n) => { each.open = open[n] || false; });
@@ -404,15 +420,14 @@
     for (const [key] of GROUPS) fillGroup(i, key);
     const marks = [...parts.hypers.querySelectorAll("tr")];
     for (const row of marks) [...row.children].forEach((cell, n) => { cell.style.color = n && String(n - 1) === shown ? "var(--accent)" : ""; });
-    first.classList.toggle("film", parts.film.childNodes.length > 0);
   }
-  const films = []; // the list that each run shows: an event without a new film must not restart the one that plays
   function showFilm(i) {
-    const list = JSON.stringify([...runs[i].episodes, ...played[i]].map((each) => [each.step, each.video.slice(-80)]));
-    if (films[i] === list) return;
-    films[i] = list;
-    sections[i].parts.film.replaceChildren(...film(i));
-    sections[i].first.classList.toggle("film", sections[i].parts.film.childNodes.length > 0);
+    const { parts, first } = sections[i];
+    const key = episodesOf(i).map((each) => each.video).join(" ");
+    if (parts.film.made === key) return; // else a film would start again
+    parts.film.made = key;
+    parts.film.replaceChildren(...film(i));
+    first.classList.toggle("film", parts.film.childNodes.length > 0);
   }
   const members = el("select", { id: "members", onchange: () => choose(members.value) });
   function options() {
@@ -462,7 +477,7 @@
     const rows = found.rows.map((row, i) => [runs[i].name, String(row.members), whole(row.step), number(row.mean[0]),
       finite(row.mean[1]) ? `${number(row.mean[1])} to ${number(row.mean[2])}` : "–", number(row.iqm[0]),
       finite(row.iqm[1]) ? `${number(row.iqm[1])} to ${number(row.iqm[2])}` : "–"]);
-    const chances = found.improvement.map((row, i) => [runs[i].name, ...row.map((p) => (p ? `${p[0].toFixed(2)} [${p[1].toFixed(2)}, ${p[2].toFixed(2)}]` : "–"))]);
+    const chances = found.improvement.map((row, i) => [runs[i].name, ...row.map((p) => (!p ? "–" : finite(p[1]) ? `${p[0].toFixed(2)} [${p[1].toFixed(2)}, ${p[2].toFixed(2)}]` : p[0].toFixed(2)))]);
     tables.replaceChildren(
       el("h3", {}, `${found.metric} at the last evaluation that all runs have reached`),
       table(["run", "members", "step", "mean", "95 % interval", "IQM", "95 % bootstrap interval"], rows),
