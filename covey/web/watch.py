@@ -29,6 +29,7 @@ def watching(
     port: int = 0,
     allow_remote: bool = False,
     episodes: bool = True,
+    nice: int = 0,
 ) -> Iterator[Server]:
     """Serves the live page of runs in this context, in threads of its own.
 
@@ -38,6 +39,7 @@ def watching(
         port: The port; 0 for a free one.
         allow_remote: Allow an address that other machines can reach.
         episodes: Play episodes of new checkpoints, in a process of low priority.
+        nice: How much lower the priority of this thread and of the threads of the page becomes.
 
     Yields:
         The server, whose `url` is the address of the page.
@@ -57,6 +59,8 @@ def watching(
     )
     live = Live(folders, run_data)
     server = Server(live, render, lambda name: live.player.file(name) if live.player else None, host, port)
+    if nice:
+        os.nice(nice)  # before the threads start, which inherit it
     live.player = Player(live.show, live.explain) if episodes else None
     thread = threading.Thread(target=server.serve_forever, name="covey-web", daemon=True)
     try:
@@ -78,11 +82,10 @@ def watch(folders: Sequence[Path], *, open_page: bool = False, **options: Any) -
     def ask(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    os.nice(NICE)
     for folder in folders:
         if not folder.exists():
             print(f"There is no run folder {folder} yet: waiting for it.", file=sys.stderr)
-    with signals_to(ask), suppress(KeyboardInterrupt), watching(folders, **options) as server:
+    with signals_to(ask), suppress(KeyboardInterrupt), watching(folders, nice=NICE, **options) as server:
         if not is_loopback(server.host):
             print(
                 f"Warning: other machines can reach this page on {server.host}. Whoever has its address sees these "

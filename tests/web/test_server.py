@@ -176,11 +176,15 @@ def test_ctrl_c_ends_it_with_pages_open(tmp_path: Path):
     command = [sys.executable, "-m", "covey", "watch", str(tmp_path / "not-yet"), "--no-episodes"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout
+    own = os.getpriority(os.PRIO_PROCESS, 0)
     url = process.stdout.readline().strip()
     port, token = url.removeprefix("http://127.0.0.1:").strip("/").split("/")
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)
     connection.request("GET", f"/{token}/events?after=0")
     answer = connection.getresponse()
+    threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+    lowered = [each for each in threads if os.getpriority(os.PRIO_PROCESS, each) == min(19, own + 10)]
+    assert len(lowered) >= 4 or not threads, "the page, its events and the tail come after a training"
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
