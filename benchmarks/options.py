@@ -1,8 +1,9 @@
-"""Measures each option of SAC: returns on pendulum, and time per update relative to plain SAC.
+"""Measures each option and recipe of SAC: returns on pendulum, and time per update relative to plain SAC.
 
     python -m benchmarks.options [--agent sac] [--seeds 3] [--rounds 5] [--only redq droq] [--costs] [--out FILE.md]
 
-Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, and else the defaults. Cost: the
+Learning: 20,000 steps of pendulum, hidden 64 x 64, batch 64, learning rates 1e-3, and else the defaults (a recipe also
+makes one update per step, and its actor learns with every update of the critics). Cost: the
 training program of benchmarks.learner (HalfCheetah's sizes, hidden 256 x 256, batch 256); all options are measured in
 turns in one process, and the best of the rounds is divided by plain SAC's best. `--costs` measures nothing else.
 """
@@ -18,6 +19,7 @@ import numpy as np
 import covey
 from benchmarks.learner import learner, times
 from covey.agents import entry
+from covey.agents.recipes import RECIPES
 
 TORSO = {"hidden": [64, 64]}
 SMALL = {"networks": {"actor": TORSO, "critic": TORSO}, "batch_size": 64}
@@ -53,17 +55,35 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def narrow(recipe: str, actor: list[int], critic: list[int]) -> dict[str, Any]:
+    """Returns the options of a recipe, with other sizes of the networks."""
+    networks = {"actor": {"hidden": actor}, "critic": {"hidden": critic}}
+    return merged(RECIPES["sac", recipe].options, {"agent": {"networks": networks}})
+
+
 def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
     both = {name: merged(one[name], x) for name, x in two.items() if isinstance(x, dict) and name in one}
     return one | two | both
 
 
-def returns(agent: str, option: dict[str, Any], seeds: int) -> np.ndarray:
+RECIPE_ROWS = {name: RECIPES["sac", name].options for name in ("crossq", "simba", "flash", "xqc")} | {
+    "crossq-256": narrow("crossq", [256, 256], [256, 256]),
+    "simba-128": narrow("simba", [128], [128]),
+    "flash-128": narrow("flash", [64], [128]),
+    "xqc-256": narrow("xqc", [256, 256], [256, 256]),
+}
+"""The recipes, as published and at sizes for a CPU."""
+ROWS = OPTIONS | {f"recipe {name}": options for name, options in RECIPE_ROWS.items()}
+SLOW = {"updates_per_step": 1.0, "agent": {"policy_delay": 1}}
+
+
+def returns(agent: str, name: str, seeds: int) -> np.ndarray:
     """Trains and returns the evaluations, [evaluations, seeds]; the last is at 20,000 steps."""
     rates = {name: 1e-3 for name in entry(agent).hyper._fields if name.endswith("_lr")}
     plain = {"env": "pendulum", "steps": 20_000, "seeds": seeds, "agent": SMALL, "hyper": rates}
+    options = merged(plain, ROWS[name]) if name in OPTIONS else merged(merged(ROWS[name], plain), SLOW)
     with tempfile.TemporaryDirectory() as folder:
-        run = covey.train(agent, out=Path(folder) / "run", preset=False, quiet=True, **merged(plain, option))
+        run = covey.train(agent, out=Path(folder) / "run", preset=False, quiet=True, **options)
         column = run.metrics()["eval/return"]
     return np.array(column["value"]).reshape(-1, seeds)
 
@@ -71,7 +91,7 @@ def returns(agent: str, option: dict[str, Any], seeds: int) -> np.ndarray:
 def costs(agent: str, names: list[str], rounds: int) -> dict[str, float]:
     """Measures time per update relative to the plain agent."""
     programs = {
-        name: learner(agent, agent=OPTIONS[name].get("agent"), precision=OPTIONS[name].get("precision", "float32"))
+        name: learner(agent, agent=ROWS[name].get("agent"), precision=ROWS[name].get("precision", "float32"))
         for name in dict.fromkeys(["plain", *names])
     }
     taken = times(programs, rounds)
@@ -83,7 +103,7 @@ def main() -> None:
     parser.add_argument("--agent", default="sac", choices=["sac", "td3"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", default=list(OPTIONS), choices=list(OPTIONS))
+    parser.add_argument("--only", nargs="+", default=list(OPTIONS), choices=list(ROWS))
     parser.add_argument("--costs", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
@@ -94,7 +114,7 @@ def main() -> None:
         if options.costs:
             print(f"| {name} | {cost[name]:.2f} |", flush=True)
             continue
-        found = returns(options.agent, OPTIONS[name], options.seeds)
+        found = returns(options.agent, name, options.seeds)
         step = 20_000 // (len(found) - 1)
         first = [int(np.argmax(column >= -200)) * step if (column >= -200).any() else 0 for column in found.T]
         reached = (

@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers.curve sbx sac Hopper-v5 --steps 100000 --seed 2000 --seeds 3 --out curve.csv
 
-256 x 256 networks, batches of 256, Adam at 3e-4, tau 0.005, a discount of 0.99, 10,000 random steps, then one update per
-step, and for SAC a learnt temperature: as covey on this task. A return is the mean of ten greedy episodes. Seeds that the
-file already holds to their end are skipped; an interrupted one starts again.
+256 x 256 networks, batches of 256, Adam at 3e-4, tau 0.005, a discount of 0.99, 10,000 random steps, then one update
+per step, and for SAC a learnt temperature: as covey on this task. A return is the mean of ten greedy episodes. Seeds
+that the file already holds to their end are skipped; an interrupted one starts again.
 """
 
 # pyright: reportMissingImports=false

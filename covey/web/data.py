@@ -201,7 +201,7 @@ def thinned(curves: dict[str, Rows], first: str, most: int, notes: list[str]) ->
 
 
 def _progress(run: dict[str, Any], curves: dict[str, Rows]) -> dict[str, Any]:
-    """Returns the step, the seconds, and the speed over the last quarter of the logged steps."""
+    """Returns the step, the seconds, and the speed of all members over the last quarter of the logged steps."""
     walls: dict[int, float] = {}
     for rows in curves.values():
         walls |= {step: wall for step, _, _, wall in rows if wall is not None}
@@ -211,7 +211,8 @@ def _progress(run: dict[str, Any], curves: dict[str, Rows]) -> dict[str, Any]:
     seconds = walls[step] - walls[since] if steps else 0.0
     speed = (step - since) / seconds if seconds > 0 else None
     left = 0.0 if run["state"] == "finished" else max(0, run["steps"] - step) / speed if speed else None
-    return {"step": step, "seconds": walls.get(step, 0.0), "steps_per_second": speed, "seconds_left": left}
+    total = speed and speed * run["members"]
+    return {"step": step, "seconds": walls.get(step, 0.0), "steps_per_second": total, "seconds_left": left}
 
 
 def _newest(curves: dict[str, Rows], prefix: str) -> dict[str, list[Any]]:

@@ -11,7 +11,7 @@ BUDGETS = {
     # options for each reward; and before the metrics of values, targets and TD errors and `q_values`. 1080 and 1170
     # before the parts of the recipes (torsos, batch normalisation with target networks and in the actor, C51, unit
     # norm, bounded rewards), held noise and smooth actions.
-    "agents/sac": 1370,
+    "agents/sac": 1390,
     "agents/taac": 1320,
     "population/pbt": 300,
     "population/exchange": 900,

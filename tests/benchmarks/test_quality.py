@@ -195,4 +195,4 @@ def test_figure(tmp_path: Path):
     quality.draw(results, "hopper", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     text = quality.render(results)
-    assert "| SAC, Hopper-v5, 100,000 | SAC (Tianshou), v3 | 2,614 ± 991 | 1,002 | **below** |" in text
+    assert "| SAC, Hopper-v5, 100,000 | SAC (Tianshou), v3 | 1,766 ± 1,036 | 1,002 | inside |" in text

@@ -33,6 +33,8 @@ def source(name: str, options: Any = None, explore: bool = False, seed: int = 0,
     state = agent.init(hyper, jax.random.key(seed))
     if not entry.is_skill_agent:
         state = agent.observe(state, hyper, seen(spec), jax.random.key(1))
+    if getattr(state, "actor_statistics", None):  # as if batch normalisation had seen something
+        state = state._replace(actor_statistics=jax.tree.map(lambda x: 0.7 * x + 0.3, state.actor_statistics))
     facts = {"algorithm": name, "environment": "point", "mode": "explore" if explore else "greedy", "covey": "0"}
     policy: Any = in_precision(agent, precision)
     if entry.is_skill_agent:

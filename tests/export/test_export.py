@@ -58,7 +58,9 @@ def random_networks(seed: int) -> dict[str, Any]:
     encoder = torso(2)
     share = bool(encoder["hidden"]) and bool(random.integers(2))
     weights = str(random.choice(["lecun", "uniform", "orthogonal"]))
-    networks = {"actor": torso(3), "critic": torso(1), "encoder": encoder, "share_encoder": share, "weights": weights}
+    kind = ["mlp", "mlp", "mlp", "simba", "flash", "xqc"][seed]
+    actor = torso(3) if kind == "mlp" else {"kind": kind, "hidden": [int(random.integers(1, 20))] * 2}
+    networks = {"actor": actor, "critic": torso(1), "encoder": encoder, "share_encoder": share, "weights": weights}
     return {"networks": networks, "normalise": {"observations": bool(random.integers(2))}}
 
 
@@ -74,7 +76,7 @@ def test_the_drawn_networks_have_every_form():
     networks = [each["networks"] for each in drawn]
     assert {each["normalise"]["observations"] for each in drawn} == {False, True}
     assert {each["share_encoder"] for each in networks} == {False, True}
-    assert {each["actor"]["norm"] for each in networks} == {"none", "layer"}
+    assert {each["actor"].get("norm") for each in networks} == {"none", "layer", None}
     assert len({len(each["actor"]["hidden"]) for each in networks}) >= 3
 
 
