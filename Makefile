@@ -24,7 +24,7 @@ test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpo
 
 test-web: $(VENV)/.dev  ## the live page in a real browser; installs Playwright and, as root on Debian, Chromium
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,web-test]'
-	command -v chromium chromium-browser google-chrome > /dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+	command -v chromium || command -v chromium-browser || command -v google-chrome || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
 	COVEY_TEST_WEB=1 $(BIN)/pytest tests/web/test_browser.py
 
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`

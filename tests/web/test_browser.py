@@ -31,6 +31,17 @@ LAUNCH = ["--no-sandbox", "--disable-background-networking", "--host-resolver-ru
 PATIENCE = 90_000
 """Milliseconds to wait for anything, on a busy machine."""
 POINTS = "(window.covey.runs[{run}].curves['eval/return'] || []).length"
+ATTACKS = {
+    "fetch('http://127.0.0.1:9/').catch(() => 0)": "connect-src",
+    "new Image().src = 'http://127.0.0.1:9/'": "img-src",
+    "document.body.append(Object.assign(document.createElement('script'), {textContent: '1'}))": "script-src-elem",
+}
+"""What code in the page could try, and the rule of the page that forbids it."""
+VIOLATED = """new Promise((found) => {
+  document.addEventListener("securitypolicyviolation", (event) => found(event.effectiveDirective), { once: true });
+  %s;
+  setTimeout(() => found("nothing"), 5000);
+})"""
 LONG = [*FLAGS, "--steps", "1000000", "--evaluations", "2000", "--checkpoint-minutes", "0"]
 
 
@@ -189,12 +200,12 @@ def test_names_are_text_and_the_token_is_needed(population: Path, open_tab: Open
         tab.wait("document.querySelector('[role=status]').textContent === 'live'")
         server.live.explain(0, "No film: <b>brax</b> is not installed.")
         tab.page.get_by_text("No film: <b>brax</b> is not installed.").wait_for(timeout=PATIENCE)
-        attack = "fetch('https://example.org/').then(() => 'sent', () => 'refused')"
         page = browser.new_page()
         answer = page.goto(server.url.replace(server.token, "guess"))
         assert answer.status == 403 and population.name not in page.content()
         page.goto(server.url)
-        assert page.evaluate(attack) == "refused"
+        for attack, directive in ATTACKS.items():
+            assert page.evaluate(VIOLATED % attack) == directive, attack
         page.close()
 
 
