@@ -19,6 +19,8 @@ from covey.web.server import Server, is_loopback
 
 NICE = 10
 """How much lower the priority of the command is: a training on the same machine comes first."""
+PATIENCE = 20.0
+"""Seconds that the command has to end after Ctrl-C, on a busy machine, before it is ended."""
 
 
 @contextmanager
@@ -76,6 +78,21 @@ def watching(
             live.player.stop()
 
 
+class Ending:
+    """Gives the main thread more time to end than other commands have: it comes after everything else."""
+
+    patience: float | None = PATIENCE
+
+    def announce(self, number: int) -> None:
+        """Says nothing."""
+
+    def wait(self) -> None:
+        """Waits for nothing: only films are lost."""
+
+    def farewell(self) -> None:
+        """Says nothing."""
+
+
 def watch(folders: Sequence[Path], *, open_page: bool = False, **options: Any) -> None:
     """Serves the live page of runs until Ctrl-C, SIGTERM or SIGHUP (see `watching` for the options)."""
 
@@ -85,7 +102,8 @@ def watch(folders: Sequence[Path], *, open_page: bool = False, **options: Any) -
     for folder in folders:
         if not folder.exists():
             print(f"There is no run folder {folder} yet: waiting for it.", file=sys.stderr)
-    with signals_to(ask), suppress(KeyboardInterrupt), watching(folders, nice=NICE, **options) as server:
+    page = watching(folders, nice=NICE, **options)
+    with LISTENER.watching(Ending()), signals_to(ask), suppress(KeyboardInterrupt), page as server:
         if not is_loopback(server.host):
             print(
                 f"Warning: other machines can reach this page on {server.host}. Whoever has its address sees these "
