@@ -10,7 +10,7 @@ WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 # Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
 MINUTES ?= 10
 
-.PHONY: run test test-envpool test-ray test-trackers torture lint format docs bench bench-peers bench-learning clean
+.PHONY: run test test-envpool test-web test-ray test-trackers torture lint format docs bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
@@ -21,6 +21,11 @@ test: lint  ## the whole test suite, as CI runs it
 test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpool`, 800 MB
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envpool]'
 	$(BIN)/pytest tests/envs/test_envpool.py
+
+test-web: $(VENV)/.dev  ## the live page in a real browser; installs Playwright and, as root on Debian, Chromium
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,web-test]'
+	command -v chromium || command -v chromium-browser || command -v google-chrome || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+	COVEY_TEST_WEB=1 $(BIN)/pytest tests/web/test_browser.py
 
 test-ray: $(VENV)/.dev  ## islands on Ray, whose workers are killed; installs the extra `ray`
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'

@@ -2,7 +2,7 @@
 
 import sys
 
-from covey.cli import catalogue, completion, export, listing, runs, training
+from covey.cli import catalogue, completion, export, listing, runs, training, web
 from covey.cli.arguments import UsageError, import_plugins
 from covey.cli.flags import with_flags
 from covey.cli.help import overview, wrapped
@@ -15,6 +15,7 @@ VERBS = {
     "resume": training.resume,
     "runs": listing.runs,
     "eval": runs.eval,
+    "watch": web.watch,
     "plot": runs.plot,
     "skills": runs.skills,
     "plan": runs.plan,

@@ -28,7 +28,7 @@ VERB = "__complete"
 BUILD = "--build"
 SHELLS = ("bash", "zsh", "fish")
 BUILD_SECONDS = 120
-TAKES_RUN = ("resume", "eval", "plot", "video", "skills", "plan", "lineage", "replay", "report")
+TAKES_RUN = ("resume", "eval", "watch", "plot", "video", "skills", "plan", "lineage", "replay", "report")
 HELP = ("--help", "--plugin")
 
 SCRIPTS = {
@@ -153,7 +153,7 @@ def _candidates(words: list[str], word: str, cache: dict[str, Any]) -> list[str]
 
 def _arguments(verb: str, given: list[str], word: str, cache: dict[str, Any]) -> list[str]:
     """Returns what may follow a verb that has the given arguments so far."""
-    if verb in TAKES_RUN and (not given or verb in ("plot", "report")):
+    if verb in TAKES_RUN and (not given or verb in ("plot", "report", "watch")):
         return runs(word)
     if given:
         return []
@@ -239,7 +239,7 @@ def build() -> None:
 
 def _verbs() -> dict[str, Any]:
     """Returns every command, and the dataclass of its options where it has its own."""
-    from covey.cli import VERBS, export, listing, runs
+    from covey.cli import VERBS, export, listing, runs, web
 
     @dataclass(frozen=True)
     class Nothing:
@@ -250,7 +250,7 @@ def _verbs() -> dict[str, Any]:
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
     own |= {"report": runs.ReportOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
-    own |= {"runs": listing.RunsOptions}
+    own |= {"runs": listing.RunsOptions, "watch": web.WatchOptions}
     return kinds | own | {"completion": CompletionOptions}
 
 

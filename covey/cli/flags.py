@@ -15,6 +15,7 @@ from covey.errors import CoveyError
 FIELD = re.compile(r"`([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*)`")
 COMMAND_OPTIONS = {"out", "config", "preset", "recipe", "goal", "random", "radius", "lr", "hidden", "seeds"}
 COMMAND_OPTIONS |= {"skill", "member", "explore"}
+COMMAND_OPTIONS |= {"host", "port", "allow_remote"}
 COMMAND_OPTIONS |= {"coordinator", "processes", "process", "ray_address"}
 """Options of commands that are no fields of a configuration."""
 

@@ -3,7 +3,7 @@
 from covey.evaluation.evaluate import EVALUATION, current_hypers, evaluate, evaluate_members, stream_key
 from covey.evaluation.host import HostEvaluator
 from covey.evaluation.policy import FixedSkill, TrainedPolicy, chosen_skill, q_values
-from covey.evaluation.record import GIF_FRAMES, record
+from covey.evaluation.record import GIF_FRAMES, frame_interval, record
 from covey.evaluation.rollout import Episode, Episodes
 from covey.evaluation.skills import measure, plan_paths, skill_paths
 from covey.evaluation.stats import Interval, mean_interval
@@ -23,6 +23,7 @@ __all__ = [
     "current_hypers",
     "evaluate",
     "evaluate_members",
+    "frame_interval",
     "html_table",
     "mean_interval",
     "measure",

@@ -146,9 +146,11 @@ def record_host(
         obs = [rollout.obs[0]]
         actions = []
         annotations = []
+        rewards = []
         for t, (action, annotation, step) in enumerate(rollout.steps(), 1):
             obs.append(step.obs[0])
             actions.append(action[0, 0])
+            rewards.append(env.spec.reward(step.reward)[0])
             annotations.append({name: float(x[0, 0]) for name, x in annotation.items()})
             pictures.append(batch.frame(0) if draw_every and t % draw_every == 0 else None)
             if t == steps or step.terminated[0] or step.truncated[0] or step.broken[0]:
@@ -156,4 +158,4 @@ def record_host(
     finally:
         batch.close()
     series = {name: np.array([each[name] for each in annotations]) for name in annotations[0]}
-    return Episode(pictures, np.stack(obs), np.stack(actions), series)
+    return Episode(pictures, np.stack(obs), np.stack(actions), series, np.array(rewards))

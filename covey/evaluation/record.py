@@ -51,7 +51,8 @@ def record(
     length = int(np.argmax(found.terminated)) + 1 if found.terminated.any() else steps
     found = jax.tree.map(lambda x: x[:length], found)
     later = [jax.tree.map(lambda x, t=t: x[t], found.env) for t in range(length)]
-    return Episode([start.env, *later], np.concatenate([start.obs[None], found.obs]), found.action, found.annotations)
+    obs = np.concatenate([start.obs[None], found.obs])
+    return Episode([start.env, *later], obs, found.action, found.annotations, found.reward)
 
 
 def frame_interval(env: Env | HostEnv, most: int) -> int:

@@ -62,12 +62,14 @@ class Episode(NamedTuple):
         obs: [T + 1, D] observations.
         actions: [T, A] actions in [-1, 1].
         annotations: By name, the numbers [T] that the policy reports with each decision.
+        rewards: [T] rewards.
     """
 
     states: list[Any]
     obs: np.ndarray
     actions: np.ndarray
     annotations: dict[str, np.ndarray]
+    rewards: np.ndarray = np.zeros(0, np.float32)
 
 
 class Situation(NamedTuple):

@@ -2,7 +2,7 @@
 
 from covey.plots.curves import curve, plot_curves, plot_metrics
 from covey.plots.episode import plot_episode
-from covey.plots.film import MP4_FRAMES, film_writer, write_gif
+from covey.plots.film import MP4_FRAMES, film_writer, write_gif, write_mp4
 from covey.plots.labels import labels, title
 from covey.plots.population import plot_fitness, plot_hypers, plot_lineage
 from covey.plots.skills import plot_plan, plot_skills
@@ -25,4 +25,5 @@ __all__ = [
     "title",
     "write_csv",
     "write_gif",
+    "write_mp4",
 ]

@@ -65,9 +65,12 @@ def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Picture:
     return Picture(path)
 
 
-def write_mp4(path: Path, env: Env, episode: Episode) -> Picture:
-    """Writes an episode as an MP4 that plays everywhere (H.264). Returns its path."""
-    pictures, seconds = frames(env, episode, MP4_FRAMES)
+def write_mp4(path: Path, env: Env, episode: Episode, most: int = MP4_FRAMES) -> Picture:
+    """Writes an episode as an MP4 that plays everywhere (H.264), with at most `most` frames per second.
+
+    Returns its path.
+    """
+    pictures, seconds = frames(env, episode, most)
     height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder needs even sizes
     make_folder(path.parent, parents=True)
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1.0 / seconds:g}", "-i", "-"]

@@ -28,7 +28,7 @@ from covey.hyper.schedule import hyper_at, initial_hyper
 from covey.run.config import LARGEST, RunConfig
 from covey.storage.best import read_best, read_members
 from covey.storage.folder import RunFolder
-from covey.storage.layout import BEST_HYPER, digest, not_finite, restore, unpack_best, with_hypers
+from covey.storage.layout import AGENT, BEST_HYPER, HYPER, digest, not_finite, restore, unpack_best, with_hypers
 from covey.training.precision import in_precision
 from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
@@ -198,7 +198,11 @@ class BestPolicy(NamedTuple):
 
 def load_best(folder: RunFolder, program: PolicyProgram) -> BestPolicy:
     """Loads the best policy of a run folder."""
-    arrays = read_best(folder)
+    return restore_best(folder, program, read_best(folder))
+
+
+def restore_best(folder: RunFolder, program: PolicyProgram, arrays: dict[str, np.ndarray]) -> BestPolicy:
+    """Returns the best policy of a run folder from its arrays."""
     faulty = not_finite(arrays)
     require(not faulty, f"The best policy of {folder.path} holds NaN or infinite values: {''.join(faulty[:1])}.")
     arrays = with_hypers(arrays, BEST_HYPER, by_name(program.initial_hyper()))
@@ -211,14 +215,26 @@ def load_member(folder: RunFolder, program: PolicyProgram, member: int) -> BestP
     members = program.config.members
     require(0 <= member < members, f"`member` must lie between 0 and {members - 1}, not {member}.")
     arrays, info = read_members(folder)
-    state, hyper = program.shapes()
     count = arrays["members/key"].shape[0]
     require(member < count, f"The checkpoint holds members 0 to {count - 1}: several processes trained this run.")
-    own = {name: x[member] for name, x in arrays.items() if name.startswith(("members/agent/", "members/hyper/"))}
+    own = {name: x[member] for name, x in arrays.items() if name.startswith((AGENT, HYPER))}
+    return restore_member(program, member, own, info["step"])
+
+
+def restore_member(program: PolicyProgram, member: int, own: dict[str, np.ndarray], step: int) -> BestPolicy:
+    """Returns the policy of a member from its arrays in a checkpoint of the training.
+
+    Args:
+        program: The program of the run.
+        member: The member, for error messages.
+        own: Its arrays `members/agent/...` and `members/hyper/...`, without the axis of members.
+        step: The step of the checkpoint.
+    """
+    state, hyper = program.shapes()
     found = restore({"members": {"agent": state, "hyper": hyper}}, own)["members"]
     faulty = not_finite(own)
     require(not faulty, f"Member {member} holds NaN or infinite values: {''.join(faulty[:1])}.")
-    now = hyper_at(found["hyper"], program.config.schedules(), jnp.int32(info["step"]))
+    now = hyper_at(found["hyper"], program.config.schedules(), jnp.int32(step))
     return BestPolicy(program, found["agent"], jax.tree.map(jnp.float32, now))
 
 

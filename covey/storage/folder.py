@@ -24,6 +24,7 @@ from covey.storage.disk import exists, make_folder, open_to_append, read_error, 
 RUNS = Path("runs")
 """The folder of the runs whose folder is not given."""
 PACKAGES = ("covey", "jax", "jaxlib", "flax", "optax", "safetensors", "numpy")
+LOCK_ATTEMPTS = 10
 OPTIONAL_PACKAGES = ("brax", "gymnax", "playground", "mujoco", "mujoco-mjx")
 
 
@@ -174,24 +175,20 @@ class RunFolder:
             for folder in self._folders:
                 refuse_links(folder / "file")
             file = os.fdopen(open_to_append(self.path / (f"lock-{process}" if process else "lock")), "r+")
-            try:
-                _lock(file)
-            except BlockingIOError:
+            if not _locked(file):
                 file.close()
-                raise CoveyError(
-                    f"Another process is training in {self.path}. Wait for it, or stop it first."
-                ) from None
+                raise CoveyError(f"Another process is training in {self.path}. Wait for it, or stop it first.")
         return file
 
 
-def _lock(file: IO[str]) -> None:
-    """Locks a file. Another process may hold the lock for a moment, to see whether somebody else does."""
-    for _ in range(3):
+def _locked(file: IO[str]) -> bool:
+    """Locks a file. Tries for a moment: a live page or a report may just be looking whether it is locked."""
+    for _ in range(LOCK_ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         time.sleep(0.02)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return False
 
 
 class disk_errors:  # noqa: N801  (used as `with disk_errors(path):`)

@@ -61,6 +61,8 @@ def known(cache: Path):
         ("covey resume runs/one --warm", []),
         ("covey eval r", ["runs/one", "runs/two"]),
         ("covey plot runs/one runs/t", ["runs/two"]),
+        ("covey watch runs/one runs/t", ["runs/two"]),
+        ("covey watch runs/one --allow", ["--allow-remote"]),
         ("covey eval elsewhere/x", ["elsewhere/xyz"]),
     ],
 )

@@ -26,6 +26,7 @@ WITH_ARGUMENTS = {
     "evolve": ["sac"],
     "runs": ["runs"],
     "eval": ["RUN"],
+    "watch": ["RUN"],
     "plot": ["RUN"],
     "skills": ["RUN"],
     "plan": ["RUN", "--goal", "-3,4"],

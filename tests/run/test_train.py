@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,9 +15,10 @@ from covey.envs.builtin.point import Point
 from covey.evaluation.stats import iqm, iqm_interval, mean_interval
 from covey.plots.curves import curve
 from covey.run.console import Reporter
-from covey.run.policy import PolicyProgram
+from covey.run.policy import PolicyProgram, load_member
 from covey.storage.metrics import read_run_metrics
 from covey.storage.store import Store
+from covey.web.episodes import Cinema, newest_policy
 from tests.runs import FLAGS, TINY, rows, tiny
 
 
@@ -70,6 +72,30 @@ def test_evaluation_is_repeatable_and_on_other_start_states(run):
     assert not np.array_equal(one.episodes.returns, other.episodes.returns)
     assert one.episodes.descriptor.shape == (8, 2)
     assert "return" in str(one) and "8 episodes" in str(one)
+
+
+def test_a_recorded_episode_has_its_rewards(run):
+    episode = run.episode()
+    env = run.best.program.env
+    state = episode.states[0]
+    for t in range(5):
+        state, outcome = env.step(state, episode.actions[t], jax.random.key(0))
+        np.testing.assert_allclose(episode.rewards[t], outcome.reward, rtol=1e-5)
+    assert episode.rewards.shape == (len(episode.actions),) and len(episode.states) == len(episode.actions) + 1
+
+
+def test_the_live_page_films_the_best_and_the_newest_policy(run, tmp_path: Path):
+    cinema = Cinema()
+    steps = {"best": Store(run.folder.checkpoints, "best").steps()[-1], "last": 1200}
+    for kind, step in steps.items():
+        found = cinema.play({"folder": str(run.path), "kind": kind, "member": 1, "out": str(tmp_path / kind)})
+        assert (found["step"], found["kind"], found["length"]) == (step, kind, 50)
+        assert Path(found["file"]).stat().st_size > 1000
+        if kind == "best":
+            assert found["return"] == pytest.approx(run.episode().rewards.sum(), rel=1e-5)
+    newest, step = newest_policy(run.folder, run.best.program, 1)
+    jax.tree.map(np.testing.assert_array_equal, newest[1:], load_member(run.folder, run.best.program, 1)[1:])
+    assert step == 1200
 
 
 def test_the_policy_acts_as_in_evaluation(run):

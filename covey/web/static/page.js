@@ -479,7 +479,7 @@
       finite(row.iqm[1]) ? `${number(row.iqm[1])} to ${number(row.iqm[2])}` : "–"]);
     const chances = found.improvement.map((row, i) => [runs[i].name, ...row.map((p) => (!p ? "–" : finite(p[1]) ? `${p[0].toFixed(2)} [${p[1].toFixed(2)}, ${p[2].toFixed(2)}]` : p[0].toFixed(2)))]);
     tables.replaceChildren(
-      el("h3", {}, `${found.metric} at the last evaluation that all runs have reached${page.live ? ", when this page was opened" : ""}`),
+      el("h3", {}, `${found.metric} at the last evaluation that all runs have reached`),
       table(["run", "members", "step", "mean", "95 % interval", "IQM", "95 % bootstrap interval"], rows),
       el("h3", {}, "Probability of improvement"),
       el("p", { class: "legend" }, "The probability that a member of the run in the row has a higher value than one of the run in the column, with its 95 % bootstrap interval."),
@@ -514,6 +514,7 @@
     const [i, data] = payload;
     if (event === "run") {
       runs[i] = { ...data, curves: runs[i].curves };
+      played[i] = []; // they are among its episodes
       showFilm(i);
     } else if (event === "reset") {
       runs[i] = data;
