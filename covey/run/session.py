@@ -219,6 +219,7 @@ class Session:
                 trainer = self.program.loop.trainer
                 step = int(iteration) * trainer.unroll * trainer.envs
                 self.writer.finish()
+                self.files.fault(trainer.quantities[quantity], member, step)
                 raise CoveyError(
                     f"The {trainer.quantities[quantity]} of member {member} was not finite (NaN or infinite) at "
                     f"environment step {step:,}. Training stopped there. {self._kept()} If it is an observation or a "

@@ -50,12 +50,17 @@ def _final(folder: RunFolder) -> Path:
 
 
 def _has_final(folder: RunFolder, steps: int) -> bool:
+    return read_final(folder, steps) is not None
+
+
+def read_final(folder: RunFolder, steps: int) -> dict[str, Any] | None:
+    """Returns the evaluation of the best policy after `steps` steps; None if there is none, or it is damaged."""
     try:
         values = read_document(_final(folder))
-    except OSError:
-        return False
+    except (OSError, DamagedError):
+        return None
     known = values.pop(DIGEST, None) if isinstance(values, dict) else None
-    return known is not None and known == digest(values) and values.get(STEPS) == steps
+    return values if known is not None and known == digest(values) and values.get(STEPS) == steps else None
 
 
 def _has_checkpoints(folder: RunFolder, steps: int, report: Callable[[str], None]) -> bool:
