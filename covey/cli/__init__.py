@@ -14,6 +14,7 @@ VERBS = {
     "evolve": training.evolve,
     "resume": training.resume,
     "eval": runs.eval,
+    "doctor": runs.doctor,
     "plot": runs.plot,
     "skills": runs.skills,
     "plan": runs.plan,

@@ -28,7 +28,7 @@ VERB = "__complete"
 BUILD = "--build"
 SHELLS = ("bash", "zsh", "fish")
 BUILD_SECONDS = 120
-TAKES_RUN = ("resume", "eval", "plot", "video", "skills", "plan", "lineage", "replay")
+TAKES_RUN = ("resume", "eval", "doctor", "plot", "video", "skills", "plan", "lineage", "replay")
 HELP = ("--help", "--plugin")
 
 SCRIPTS = {
@@ -247,6 +247,7 @@ def _verbs() -> dict[str, Any]:
 
     kinds = dict.fromkeys(VERBS, Nothing)
     own = {"eval": runs.EvalOptions, "plot": runs.PlotOptions, "skills": runs.SkillsOptions}
+    own |= {"doctor": runs.DoctorOptions}
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
     return kinds | own | {"completion": CompletionOptions}

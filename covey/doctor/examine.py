@@ -153,6 +153,7 @@ def _from_metrics(subject: Subject, lineage: Lineage | None, fittest: int | None
     return Facts(
         hyper=fixed,
         space=config.entry.space,
+        evaluations=_evaluations(curves),
         untrained=untrained(curves),
         final=_final(subject.folder, config.steps) or _best(curves),
         curves=curves,
@@ -177,6 +178,12 @@ def untrained(curves: dict[str, Curve]) -> Interval | None:
     if len(first) < len(EVALUATED) or first[0].steps[0] != 0:
         return None
     return Interval(*(float(np.mean(each.values[0])) for each in first))
+
+
+def _evaluations(curves: dict[str, Curve]) -> list[np.ndarray]:
+    """Returns mean and interval [P, 3] of every evaluation but the first, in the place of the returns of episodes."""
+    found = [curves[name].values for name in EVALUATED if name in curves]
+    return list(np.stack(found, axis=-1)[1:]) if len(found) == len(EVALUATED) else []
 
 
 def _best(curves: dict[str, Curve]) -> Interval | None:

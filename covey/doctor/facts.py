@@ -43,7 +43,7 @@ class Finding(NamedTuple):
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.evidence}: {self.remedy}."
+        return f"{self.evidence}{';' if ':' in self.evidence else ':'} {self.remedy}."
 
     def as_json(self) -> dict[str, str]:
         """Returns the finding as JSON values."""

@@ -1,5 +1,7 @@
 """Rules about learning: critics, values, units, gradients, temperatures."""
 
+import math
+
 import numpy as np
 
 from covey.doctor.data_rules import INCOMING, scaled_reward
@@ -23,6 +25,8 @@ COLLAPSED = 1e-5
 """A temperature has collapsed below this share of the root mean square of the rewards."""
 UNMET = 1.0
 """Nats per dimension of the action between entropy and target."""
+MOST_ENTROPY = math.log(2.0)
+"""Entropy of uniform actions in [-1, 1], per dimension."""
 TEMPERATURES = ("agent/temperature", "agent/action_temperature")
 
 
@@ -243,6 +247,21 @@ def temperature_is_stuck(facts: Facts) -> Finding | None:
         f"the temperature stays at {curve.values[-1].mean():.3g}, though the entropy per dimension is {gap[0]:.2f} "
         f"instead of {gap[1]:.2f}",
         "raise `hyper.temperature_lr`",
+    )
+
+
+def entropy_is_impossible(facts: Facts) -> Finding | None:
+    """A target entropy above that of the uniform distribution."""
+    targets = facts.curves.get("hyper/target_entropy")
+    target = facts.current("target_entropy", 0.0)
+    if targets is None or target <= MOST_ENTROPY or facts.option("fixed_temperature"):
+        return None
+    return Finding(
+        "entropy_is_impossible",
+        SEVERE,
+        f"the target entropy per dimension is {target:.3g}, and that of uniform actions in [-1, 1] is only "
+        f"{MOST_ENTROPY:.2f}, so that the temperature grows forever",
+        "lower `hyper.target_entropy`, usually to -1",
     )
 
 

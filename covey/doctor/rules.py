@@ -11,6 +11,7 @@ from covey.doctor.facts import Facts, Finding
 RULES: tuple[Callable[[Facts], Finding | None], ...] = (
     data_rules.environment_not_finite,
     data_rules.far_outside,
+    learning_rules.entropy_is_impossible,
     data_rules.rewards_are_constant,
     data_rules.observations_are_constant,
     data_rules.episodes_end_at_once,
@@ -21,9 +22,9 @@ RULES: tuple[Callable[[Facts], Finding | None], ...] = (
     data_rules.episodes_never_end,
     learning_rules.loss_not_finite,
     learning_rules.critics_are_identical,
+    learning_rules.temperature_is_stuck,
     learning_rules.temperature_dominates,
     learning_rules.temperature_collapsed,
-    learning_rules.temperature_is_stuck,
     outcome_rules.explores_nothing,
     outcome_rules.repeats_never_or_always,
     outcome_rules.skills_are_alike,

@@ -8,6 +8,7 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.storage.atomic import replace_text
 from covey.storage.config import DIGEST
+from covey.storage.disk import DamagedError
 from covey.storage.documents import digest, read_document
 from covey.storage.folder import RunFolder
 from covey.storage.history import read_history

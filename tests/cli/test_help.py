@@ -25,6 +25,7 @@ WITH_ARGUMENTS = {
     "train": ["td3"],
     "evolve": ["sac"],
     "eval": ["RUN"],
+    "doctor": ["RUN"],
     "plot": ["RUN"],
     "skills": ["RUN"],
     "plan": ["RUN", "--goal", "-3,4"],
