@@ -111,7 +111,6 @@ def overview() -> str:
 covey: train continuous-control agents in one compiled JAX program
 
 {verbs}
-
 {table([("--plugin MODULE, --version", "import your own module first; print the version")], 30)}
 `covey COMMAND --help` explains a command. Start with: covey train td3"""
 

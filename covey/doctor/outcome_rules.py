@@ -206,7 +206,8 @@ def never_changes(facts: Facts) -> Finding | None:
     return Finding(
         "never_changes",
         SERIOUS,
-        f"the last {SAME} evaluations are equal, episode by episode: the greedy policy does not change",
+        f"the last {SAME} evaluations are equal, episode by episode: the greedy policy does not change, or rewards do "
+        "not depend on it",
         "its actions may be at their limits, or `hyper.actor_lr` and `hyper.critic_lr` too high or too low",
     )
 
