@@ -1,4 +1,4 @@
-"""What the networks of an agent do with observations: values, actions, units, and the size of their gradients.
+"""Examines the networks of an agent with observations: values, actions, units, and the size of their gradients.
 
 It knows no algorithm: values and actions come from the agent's contract, the units from every torso that the agent
 evaluates meanwhile, and gradients from the second moments that an optimiser keeps.
@@ -31,7 +31,7 @@ class Units(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """What a member's networks do with n observations and actions from its replay.
+    """The networks of a member on n observations and actions from its replay.
 
     Args:
         values: Values [critics, n]; None if the agent can't say.

@@ -26,8 +26,8 @@ from covey.run.policy import (
     load_member,
 )
 from covey.run.program import Replay, replay_of
-from covey.storage import lineage, metrics, replay_file
-from covey.storage.best import read_replay
+from covey.storage import lineage, metrics
+from covey.storage.best import save_replay
 from covey.storage.folder import RunFolder
 
 
@@ -425,9 +425,8 @@ class Run:
             f"Each island of {self.path} has its own replay: save that of {' or '.join(islands)}.",
         )
         file = Path(path or self.path / "replay.safetensors")
-        data, written, step = read_replay(self.folder)
-        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
-        replay_file.write_replay(file, replay_of(self.config, self.program), data, written, **about)
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm}
+        save_replay(self.folder, file, replay_of(self.config, self.program), **about)
         return file
 
 
