@@ -102,7 +102,7 @@ def repeats_never_or_always(facts: Facts) -> Finding | None:
 def skills_are_alike(facts: Facts) -> Finding | None:
     """Skills that can't be told apart by where they lead."""
     information = facts.late("skills/information")
-    if information is None or facts.is_population:
+    if information is None or facts.is_population or facts.progress < 1:
         return None
     discrete = facts.option("skills.kind") == "discrete"
     most = math.log(max(2, facts.option("skills.number", 2))) if discrete else 1.0
