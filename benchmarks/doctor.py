@@ -86,12 +86,19 @@ class Changed:
 
 
 @dataclass(frozen=True)
+class Shifted(Changed):
+    """The task `point` with 2 less reward in each step."""
+
+    shift: float = -2.0
+
+
+@dataclass(frozen=True)
 class Bandit:
     """One action, remembered for a step.
 
     Args:
-        kind: `alternate` rewards the opposite of the last action; `optima` has a high and a low optimum; `noise` a
-            reward that does not depend on the action; `rare` a reward in one of 1,000 steps.
+        kind: `alternate` rewards the opposite of the last action; `more` the action itself; `optima` has a high and a
+            low optimum; `noise` a reward that does not depend on the action; `rare` a reward in one of 1,000 steps.
     """
 
     kind: str = "alternate"
@@ -108,7 +115,8 @@ class Bandit:
         a = action[0]
         rewards = {
             "alternate": -a * state[0],
-            "optima": jnp.where(a > 0, a**2, 0.2 * a**2) - 0.1,
+            "more": a,
+            "optima": jnp.exp(-((a - 0.7) ** 2) / 0.1) + 0.3 * jnp.exp(-((a + 0.6) ** 2) / 0.1),
             "noise": jax.random.normal(key),
             "rare": (jax.random.uniform(key) < 1e-3).astype(jnp.float32),
         }
@@ -182,7 +190,8 @@ BROKEN = {
     "lr-high": Case("learning rates of 1", ("far_outside",), train("td3", lr=1.0)),
     "lr-low": Case("learning rates of 1e-9", ("far_outside",), train("sac", lr=1e-9)),
     "lr-zero": Case("learning rates of 0", ("never_changes",), train("td3", lr=0.0)),
-    "lr-5e-2": Case(
+    "lr-1e-5": Case("learning rates of 1e-5, for 1,500 updates", ("no_better_than_untrained",), train("td3", lr=1e-5)),
+    "lr-0.08": Case(
         "learning rates of 0.08", ("units_are_dead", "actor_is_saturated", "units_explode"), train("td3", lr=0.08)
     ),
     "reward-1e6": Case("reward times 1e6", ("reward_scale",), train("td3", env=Changed(reward=1e6))),
@@ -214,9 +223,13 @@ BROKEN = {
         train("sac", hyper={"temperature_lr": 0.0, "temperature": 0.5}),
     ),
     "cold": Case(
-        "temperature starts at 1e-6, and is not learned",
-        ("far_outside", "temperature_collapsed"),
-        train("sac", agent=FIXED, hyper={"temperature": 1e-6}),
+        "the target entropy of -2 is out of reach, temperature's rate 0.02",
+        ("temperature_collapsed",),
+        train(
+            "sac",
+            agent={"networks": {"log_std": [-1.0, 2.0]}},
+            hyper={"target_entropy": -2.0, "temperature_lr": 0.02},
+        ),
     ),
     "entropy": Case(
         "target entropy of 1.5 per dimension", ("entropy_is_impossible",), train("sac", hyper={"target_entropy": 1.5})
@@ -258,9 +271,10 @@ BROKEN = {
     "eval": Case(
         "evaluation in another environment",
         ("evaluation_is_below_training",),
-        train("td3", eval_env=Changed(shift=-2.0), env=Changed()),
+        train("td3", eval_env=Shifted(), env=Changed()),
     ),
     "seeds": Case("a task with two optima", ("seeds_disagree",), train("td3", env=Bandit("optima"), seeds=4)),
+    "saturated": Case("a reward for large actions alone", ("actor_is_saturated",), train("td3", env=Bandit("more"))),
     "jumps": Case(
         "a task whose best policy alternates", ("jumps_between_limits",), train("td3", env=Bandit("alternate"))
     ),
