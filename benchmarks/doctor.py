@@ -3,11 +3,11 @@
     python -m benchmarks.doctor [--only NAME ...] [--out runs/doctor]
 
 Every broken run has one cause, and the rules that name it. The doctor sees the run folder alone. The runs are small:
-hidden layers of 32 units and a few thousand steps. The healthy ones are presets.
+hidden layers of 32 units and a few thousand steps. The healthy ones are presets. Runs in `out` that are finished are
+examined again, but not trained. `out/table.md` holds the table of docs/doctor.md.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -338,9 +338,12 @@ def main() -> None:
             others = ", ".join(each.rule for each in found[1:])
             print(f"{'ok   ' if ok else 'WRONG'} {name}: {first} [{others}] {seconds:.0f} s", flush=True)
             print("".join(f"        {each}\n" for each in found), end="", flush=True)
-            rows.append({"run": name, "broken": case.broken, "first": str(found[0]) if found else "nothing found"})
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "rows.json").write_text(json.dumps(rows, indent=1))
+            rule = f"`{first}`: " if found else ""
+            evidence = found[0].evidence if found else "nothing found"
+            rows.append({"run": name, "broken": case.broken, "rule": rule, "first": evidence})
+    head = "| run | what was broken | first finding |\n|---|---|---|\n"
+    lines = (f"| {row['run']} | {row['broken'] or 'nothing'} | {row['rule']}{row['first']} |\n" for row in rows)
+    (options.out / "table.md").write_text(head + "".join(lines))
     for kind, found in right.items():
         print(f"{kind}: {sum(found)} of {len(found)}")
 

@@ -17,7 +17,7 @@ JUMPS, AT_LIMITS = 0.6, 0.5
 NO_SPREAD = 3e-3
 """Deviation of sampled actions below which nothing is explored."""
 NEVER, ALWAYS = 0.005, 0.97
-"""Shares of repeated steps."""
+"""Probabilities to repeat."""
 TOLD_APART = 0.1
 """Share of log K nats, or for continuous skills nats, that skills must carry."""
 EDGE = 1e-5
@@ -83,7 +83,7 @@ def jumps_between_limits(facts: Facts) -> Finding | None:
 
 def repeats_never_or_always(facts: Facts) -> Finding | None:
     """A TAAC whose switch has one answer."""
-    repeated = facts.late("agent/repeat_rate")
+    repeated = facts.late("agent/repeat_probability")
     if repeated is None or facts.is_population:
         return None
     share = float(repeated[np.argmax(np.abs(repeated - 0.5))])
@@ -93,7 +93,7 @@ def repeats_never_or_always(facts: Facts) -> Finding | None:
     return Finding(
         "repeats_never_or_always",
         SERIOUS,
-        f"TAAC {word} repeats: {100 * share:.1f} % of the steps in its batches continue the old trajectory",
+        f"TAAC {word} repeats: it continues the old trajectory with a probability of {100 * share:.1f} %",
         "change `hyper.switch_probability` or `hyper.switch_temperature`, or leave out `agent.advantage_clip` and "
         "`agent.max_repeat`",
     )
@@ -146,7 +146,7 @@ def winners_are_at_an_edge(facts: Facts) -> Finding | None:
             if at[winner] and np.mean(at) >= 0.5:
                 return Finding(
                     "winners_are_at_an_edge",
-                    MINOR,
+                    SERIOUS,
                     f"the winner and {int(at.sum())} of {len(at)} members have `{name}` at the edge of its range, "
                     f"{edge:g}",
                     f"widen `space.{name}` beyond {space.low:g}:{space.high:g}",

@@ -13,7 +13,7 @@ MOST_POINTS = 400
 WATCHED = (
     *("eval/return", "eval/return_low", "eval/return_high", "eval/length", "eval/action_change", "eval/action_limits"),
     *("train/return", "train/length", "train/episodes", "skills/information", "agent/q_mean", "agent/entropy"),
-    *("agent/temperature", "agent/action_temperature", "agent/repeat_rate"),
+    *("agent/temperature", "agent/action_temperature", "agent/repeat_probability"),
     *("hyper/target_entropy", "hyper/discount", "hyper/reward_scale"),
 )
 """Metrics that the rules look at."""

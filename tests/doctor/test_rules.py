@@ -106,8 +106,8 @@ FOUND = {
     ],
     "jumps_between_limits": [{"curves": {"eval/action_limits": curve(0.9), "eval/action_change": curve(1.8)}}],
     "repeats_never_or_always": [
-        {"curves": {"agent/repeat_rate": curve(0.999)}},
-        {"curves": {"agent/repeat_rate": curve(0.0)}},
+        {"curves": {"agent/repeat_probability": curve(0.999)}},
+        {"curves": {"agent/repeat_probability": curve(0.0)}},
     ],
     "skills_are_alike": [
         {
@@ -152,7 +152,7 @@ HEALTHY = {
         "eval/action_limits": curve(0.9),  # full throttle, but no jumps
         "eval/action_change": curve(0.1),
         "agent/q_mean": curve(-8.0),
-        "agent/repeat_rate": curve(0.5),
+        "agent/repeat_probability": curve(0.5),
         "eval/return": curve(*[[x, x + 0.5] for x in range(8)]),
         "train/return": curve(*[[x, x] for x in range(8)]),
         "train/length": curve(20.0),
