@@ -235,7 +235,7 @@ BROKEN = {
         "target entropy of 1.5 per dimension", ("entropy_is_impossible",), train("sac", hyper={"target_entropy": 1.5})
     ),
     "entropy-far": Case(
-        "target entropy of -4 with a narrow range of deviations",
+        "target entropy of -3.5 with a narrow range of deviations",
         ("entropy_is_not_met",),
         train("sac", agent={"networks": {"log_std": [-1.0, 2.0]}}, hyper={"target_entropy": -3.5}),
     ),

@@ -35,8 +35,8 @@ def environment_not_finite(facts: Facts) -> Finding | None:
     return Finding(
         "environment_not_finite",
         SEVERE,
-        f"the environment gave member {fault.member} a {fault.quantity} that is NaN or infinite at step "
-        f"{fault.step:,}, which ended the training",
+        f"the environment gave member {fault.member} a NaN or infinite {fault.quantity} at step {fault.step:,}, which "
+        "ended the training",
         f"repair it: `covey check-env {facts.options.get('env', 'ENV')}` looks for it",
     )
 
@@ -51,7 +51,7 @@ def rewards_are_constant(facts: Facts) -> Finding | None:
     return Finding(
         "rewards_are_constant",
         SEVERE,
-        f"all {count:,} rewards in the replay are {reward[0]:g}, so no action is better than another",
+        f"all {count:,} rewards in the replay are {reward[0] + 0.0:g}, so no action is better than another",
         "correct the environment's reward, or explore further with `warmup` or `agent.noise_hold` if it is sparse",
     )
 

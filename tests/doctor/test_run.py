@@ -119,6 +119,6 @@ def test_a_training_that_ended_with_nan_says_where(copy: Path):
     (copy / FAULT).write_text(json.dumps({"quantity": "reward", "member": 0, "step": 640}))
     found = covey.load(copy).doctor().findings
     assert found[0].rule == "environment_not_finite"
-    assert "gave member 0 a reward that is NaN or infinite at step 640" in found[0].evidence
+    assert "gave member 0 a NaN or infinite reward at step 640" in found[0].evidence
     (copy / FAULT).write_text("{")
     assert "environment_not_finite" not in [each.rule for each in covey.load(copy).doctor().findings]
