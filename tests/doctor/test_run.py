@@ -14,6 +14,7 @@ from covey.cli import main
 from covey.doctor.examine import records_of
 from covey.evaluation.probe import gradients, probe
 from covey.replay import Record, Replay
+from covey.run.policy import load_member
 from covey.storage.metrics import FAULT
 from tests.runs import tiny
 
@@ -63,7 +64,7 @@ def test_networks_are_examined_as_the_run_evaluates_them(run: covey.Run):
 
 def test_gradients_are_those_of_the_optimisers_second_moments(run: covey.Run):
     """Adam's nu is a running mean of the squared gradient, so the root of its sum is the norm."""
-    state = run.best.state
+    state = load_member(run.folder, run.best.program, 0).state
     found = gradients(state)
     assert set(found) == {"actor_optimiser", "critic.optimiser"}
     squares = sum(float(np.sum(x, dtype=np.float64)) for x in jax.tree.leaves(state.actor_optimiser.nu))
