@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_optimisers_second_moments(run: covey.Run):
     state = load_member(run.folder, run.best.program, 0).state
     found = gradients(state)
     assert set(found) == {"actor_optimiser", "critic.optimiser"}
-    squares = sum(float(np.sum(x, dtype=np.float64)) for x in jax.tree.leaves(state.actor_optimiser.nu))
+    squares = sum(np.asarray(x, np.float64).sum() for x in jax.tree.leaves(state.actor_optimiser.nu))
     assert np.isclose(found["actor_optimiser"], np.sqrt(squares)) and squares > 0
 
 
