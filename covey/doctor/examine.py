@@ -234,8 +234,8 @@ def records_of(layout: Replay, rows: np.ndarray, obs_size: int, discount: float,
     returns = np.zeros_like(records.reward)
     following = np.zeros(rows.shape[1])
     for t in range(len(rows) - 1, -1, -1):
-        following = scale * records.reward[t] + discount * following * (1.0 - np.asarray(records.terminated[t]))
-        following = following * (1.0 - np.asarray(records.last[t]))
+        # An episode ends with a record that is no transition, also after a termination.
+        following = (scale * records.reward[t] + discount * following) * (1.0 - np.asarray(records.last[t]))
         returns[t] = following
     valid = np.asarray(records.last) == 0
     obs, action = np.asarray(records.obs)[valid][:, :obs_size], np.asarray(records.action)[valid]
