@@ -12,9 +12,9 @@ import numpy as np
 
 from covey.backend import on_device, use_cache, use_cpu_devices
 from covey.callbacks import Hooks
+from covey.doctor.facts import Facts
 from covey.errors import CoveyError, require
 from covey.evaluation import GIF_FRAMES, Interval
-from covey.evaluation.advice import Facts
 from covey.hyper.names import field_of
 from covey.islands.merge import reached
 from covey.islands.ray import Cluster, Connection, connected, train_islands

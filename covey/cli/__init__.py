@@ -16,6 +16,7 @@ VERBS = {
     "runs": listing.runs,
     "eval": runs.eval,
     "watch": web.watch,
+    "doctor": runs.doctor,
     "plot": runs.plot,
     "skills": runs.skills,
     "plan": runs.plan,

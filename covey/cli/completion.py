@@ -28,7 +28,7 @@ VERB = "__complete"
 BUILD = "--build"
 SHELLS = ("bash", "zsh", "fish")
 BUILD_SECONDS = 120
-TAKES_RUN = ("resume", "eval", "watch", "plot", "video", "skills", "plan", "lineage", "replay", "report")
+TAKES_RUN = ("resume", "eval", "watch", "doctor", "plot", "video", "skills", "plan", "lineage", "replay", "report")
 HELP = ("--help", "--plugin")
 
 SCRIPTS = {
@@ -247,6 +247,7 @@ def _verbs() -> dict[str, Any]:
 
     kinds = dict.fromkeys(VERBS, Nothing)
     own = {"eval": runs.EvalOptions, "plot": runs.PlotOptions, "skills": runs.SkillsOptions}
+    own |= {"doctor": runs.DoctorOptions}
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
     own |= {"report": runs.ReportOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}

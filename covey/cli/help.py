@@ -19,6 +19,7 @@ VERBS_HELP = {
     "resume RUN": "resume after Ctrl-C or a crash, or train longer",
     "runs [FOLDER]": "list runs: step, return, speed, state",
     "eval RUN": "evaluate the best policy: mean, 95 % interval",
+    "doctor RUN": "say why a run does not learn",
     "plot RUN...": "plot learning curves of one or more runs",
     "watch|report RUN...": "a page of runs: live with films, or as one file",
     "video RUN": "record an episode of the best policy",
@@ -31,8 +32,7 @@ VERBS_HELP = {
     "envs [LIBRARY]": "list environments, also those of a library",
     "check-env ENV": "check an environment against the contract",
     "agents [AGENT]": "list agents and their hyper-parameters",
-    "presets [AGENT]": "list presets: defaults of an agent on a task",
-    "recipes [AGENT]": "list recipes: named options of an agent",
+    "presets|recipes [AGENT]": "list defaults of tasks; named sets of options",
     "completion [SHELL]": "install completion for bash, zsh or fish",
 }
 EXAMPLES = {
@@ -53,6 +53,7 @@ EXAMPLES = {
     "runs": ("covey runs", "covey runs experiments --json"),
     "eval": ("covey eval runs/pendulum-td3-0 --episodes 100",),
     "watch": ("covey watch runs/pendulum-td3-0", "covey watch runs/one runs/two --port 8080 --open"),
+    "doctor": ("covey doctor runs/pendulum-td3-0", "covey doctor runs/pendulum-td3-0 --json"),
     "plot": ("covey plot runs/pendulum-td3-0 runs/pendulum-sac-0 --out curves.png",),
     "report": ("covey report runs/pendulum-td3-0 runs/pendulum-sac-0 --out report.html",),
     "video": ("covey video runs/pendulum-td3-0 --out swing.mp4",),

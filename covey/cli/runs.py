@@ -1,4 +1,4 @@
-"""The commands for an existing run: eval, plot, skills, plan, lineage, replay, video, report."""
+"""The commands for an existing run: eval, doctor, plot, skills, plan, lineage, replay, video, report."""
 
 import json
 from dataclasses import dataclass, field
@@ -36,6 +36,30 @@ def eval(arguments: list[str]) -> None:
     with disk_errors(run.path):
         replace_text(file, json.dumps(result.as_json(), indent=2) + "\n")
     print(f"per episode: {file}")
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Says what looks wrong in a run, worst first: in its metrics, its networks and its replay."""
+
+    run: tyro.conf.Positional[Path]
+    """The run folder, also of a run that is still training."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+
+def doctor(arguments: list[str]) -> None:
+    from covey.api import load
+    from covey.cli.help import wrapped
+
+    options = parse(DoctorOptions, arguments, "doctor")
+    run = load(options.run)
+    found = run.doctor()
+    if options.json:
+        print(json.dumps(found.as_json(), indent=2))
+        return
+    print(f"{run.config.algorithm} on {run.config.env}, step {found.step:,} of {found.steps:,}")
+    print("\n".join(wrapped(line, "  ", "") for line in str(found).splitlines()))
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,11 @@ class RunConfig(Generic[AgentConfig, HyperText]):
         return EnvOptions(kwargs, self.wrappers, self.episode_length, self.reward_parts)
 
     @property
+    def entry(self) -> agents.Entry:
+        """The algorithm in the registry."""
+        return agents.entry(self.algorithm)
+
+    @property
     def fitness(self) -> str:
         """The quantity that members are ranked by: `return`, or a measure of skills."""
         asked = self.pbt.fitness if self.pbt else ""

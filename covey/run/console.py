@@ -17,12 +17,13 @@ from rich.table import Column
 
 from covey.agents.recipes import find_recipe
 from covey.devices import devices as local_devices
-from covey.evaluation.advice import SAME, Facts, notes
+from covey.doctor.facts import Facts, Finding
+from covey.doctor.watch import Watch
 from covey.evaluation.stats import Interval
 from covey.hyper.names import by_name, field_of
 from covey.plots.live import Point, live_curve
 from covey.plots.style import short_number
-from covey.run.config_text import differences
+from covey.run.config_text import differences, flat, to_json
 from covey.run.presets import Basis
 from covey.run.program import Program
 from covey.storage.folder import RunFolder
@@ -69,8 +70,7 @@ class Reporter:
         self._speeds = (0.0, 0.0)
         self._pace = _Pace(0)
         self._spoke = time.monotonic()
-        self._evaluations: list[np.ndarray] = []
-        self._notes: set[str] = set()
+        self._watch = Watch()
 
     def say(self, text: str = "") -> None:
         """Prints a line."""
@@ -96,11 +96,21 @@ class Reporter:
         self.say(fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
     def advise(self, facts: Facts) -> None:
-        """Prints a note for each rule that applies (see `covey.evaluation.advice`), each note once."""
-        for text in notes(facts):
-            if text not in self._notes:
-                self._notes.add(text)
-                self.say(f"Note: {text}")
+        """Prints a note for each rule that applies (see `covey.doctor`), each rule once."""
+        self._note(self._watch.new(facts))
+
+    def introduced(self, facts: Facts) -> None:
+        """Takes what is known before the training, and prints notes about it."""
+        self._watch.facts = facts
+        self.advise(facts)
+
+    def watch(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+        """Takes logged numbers [P] by name, from which later notes are derived."""
+        self._watch.add(step, values, step / max(self._total, 1))
+
+    def _note(self, found: Sequence[Finding]) -> None:
+        for finding in found:
+            self.say(f"Note: {finding}")
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -205,8 +215,7 @@ class Reporter:
         train = (self._train,) if self._train else ()
         self._line(step, (*figures[:1], *train, *figures[1:]), steps_per_second)
         if returns is not None:
-            self._evaluations = [*self._evaluations, returns][-SAME:]
-            self.advise(Facts(evaluations=self._evaluations))
+            self._note(self._watch.evaluated(returns))
         self.update(step, *self._speeds)
         if self._cell is not None and point is not None:
             self._cell.add(step, *point, self._total)
@@ -338,7 +347,17 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Ba
     reporter.detail(f"run folder: {folder.path}")
     values = {name: (each.start, each.end) for name, each in by_name(config.schedules()).items()}
     fixed = {name: value for name, value in values.items() if name not in program.space}
-    reporter.advise(Facts(hyper=fixed, space=program.policy.entry.space))
+    reporter.introduced(
+        Facts(
+            hyper=fixed,
+            space=config.entry.space,
+            options=flat(to_json(config)),
+            episode_length=program.policy.train_env.spec.episode_length,
+            action_size=program.policy.spec.action_size,
+            is_skill_agent=config.entry.is_skill_agent,
+            is_population=config.pbt is not None,
+        )
+    )
 
 
 def _origins(basis: Basis) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from covey import plots
+from covey import doctor, plots
 from covey.errors import require
 from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
 from covey.export.export import Export, Proof, check_policy, export_policy
@@ -25,9 +25,9 @@ from covey.run.policy import (
     load_best,
     load_member,
 )
-from covey.run.program import replay_of
-from covey.storage import lineage, metrics, replay_file
-from covey.storage.best import read_replay
+from covey.run.program import Replay, replay_of
+from covey.storage import lineage, metrics
+from covey.storage.best import save_replay
 from covey.storage.folder import RunFolder
 
 
@@ -389,6 +389,27 @@ class Run:
         fitness = plots.plot_fitness(history, media / "fitness.png", f"{title}: fitness", self.config.fitness)
         return (*drawn, fitness)
 
+    def doctor(self) -> doctor.Diagnosis:
+        """Looks for reasons why the run does not learn, in its metrics, its networks and its replay.
+
+        Nothing is trained, played or written, so it may be asked while the run trains.
+
+        Returns:
+            The findings, worst first: each has its evidence and a remedy.
+
+        Example:
+            >>> print(run.doctor())
+            nothing found
+        """
+
+        def replay() -> Replay:
+            return replay_of(self.config, self.program)
+
+        def program() -> PolicyProgram:
+            return self.program or build_policy(self.config)
+
+        return doctor.examine(doctor.Subject(self.folder, self.config, program, replay))
+
     def save_replay(self, path: str | Path | None = None) -> Path:
         """Writes the replay of the newest intact checkpoint to a file.
 
@@ -404,9 +425,8 @@ class Run:
             f"Each island of {self.path} has its own replay: save that of {' or '.join(islands)}.",
         )
         file = Path(path or self.path / "replay.safetensors")
-        data, written, step = read_replay(self.folder)
-        about = {"environment": self.config.env, "algorithm": self.config.algorithm, "step": step}
-        replay_file.write_replay(file, replay_of(self.config, self.program), data, written, **about)
+        about = {"environment": self.config.env, "algorithm": self.config.algorithm}
+        save_replay(self.folder, file, replay_of(self.config, self.program), **about)
         return file
 
 

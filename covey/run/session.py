@@ -228,6 +228,7 @@ class Session:
                 trainer = self.program.loop.trainer
                 step = int(iteration) * trainer.unroll * trainer.envs
                 self.writer.finish()
+                self.files.fault(trainer.quantities[quantity], member, step)
                 raise CoveyError(
                     f"The {trainer.quantities[quantity]} of member {member} was not finite (NaN or infinite) at "
                     f"environment step {step:,}. Training stopped there. {self._kept()} If it is an observation or a "
@@ -256,6 +257,7 @@ class Session:
             values |= {f"agent/{name}": means[:, i] for i, name in enumerate(names) if i >= 2}
         values |= {f"hyper/{name.replace('.', '/')}": x for name, x in hyper.items()}
         self.files.write(self.step, self.wall, values)
+        self.reporter.watch(self.step, values)
         self.population = self.program.loop.reset_tally(self.population)
         trained = float(np.mean(values["train/return"])) if "train/return" in values else None
         self.reporter.logged(self.step, None if self.entry.is_skill_agent and not trained else trained)
@@ -316,6 +318,7 @@ class Session:
         found = self.group.gather(found)
         episodes, measured, own = found
         values = self._write_evaluation(episodes, measured, own)
+        self.reporter.watch(self.step, values)
         fitness = self._fitness(found, values["eval/return"])
         self._keep_best(fitness)
         shown = {name: np.mean(x) for name, x in episodes.reported().items()}

@@ -1,15 +1,18 @@
 """The best policy and the replay of a run, read from its checkpoints."""
 
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from covey.errors import CoveyError, require
+from covey.replay import Replay
 from covey.storage.checkpoint import Checkpoint, require_fields
 from covey.storage.disk import UnreadableError
 from covey.storage.folder import RunFolder
 from covey.storage.layout import REPLAY, WRITTEN, best_arrays
+from covey.storage.replay_file import write_replay
 from covey.storage.store import Store
 
 
@@ -62,6 +65,20 @@ def read_replay(folder: RunFolder) -> StoredReplay:
     missing = {REPLAY, WRITTEN} - arrays.keys()
     require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
     return StoredReplay(arrays[REPLAY], int(arrays[WRITTEN]), info["step"])
+
+
+def save_replay(folder: RunFolder, file: Path, layout: Replay, *, environment: str, algorithm: str) -> None:
+    """Writes the replay of the newest intact checkpoint to a replay file.
+
+    Args:
+        folder: The run folder.
+        file: The file.
+        layout: The layout of the replay.
+        environment: The environment of the data.
+        algorithm: The algorithm that collected them.
+    """
+    data, written, step = read_replay(folder)
+    write_replay(file, layout, data, written, environment=environment, algorithm=algorithm, step=step)
 
 
 def read_members(folder: RunFolder) -> Checkpoint:

@@ -8,6 +8,7 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.storage.atomic import replace_text
 from covey.storage.config import DIGEST
+from covey.storage.disk import DamagedError
 from covey.storage.documents import digest, read_document
 from covey.storage.folder import RunFolder
 from covey.storage.history import read_history
@@ -49,11 +50,15 @@ def _final(folder: RunFolder) -> Path:
     return folder.episodes.parent / "final.json"
 
 
+def _has_final(folder: RunFolder, steps: int) -> bool:
+    return read_final(folder, steps) is not None
+
+
 def read_final(folder: RunFolder, steps: int) -> dict[str, Any] | None:
-    """Returns the final evaluation of a run of `steps` steps; None if there is none or it was altered."""
+    """Returns the evaluation of the best policy after `steps` steps; None if there is none, or it is damaged."""
     try:
         values = read_document(_final(folder))
-    except OSError:
+    except (OSError, DamagedError):
         return None
     known = values.pop(DIGEST, None) if isinstance(values, dict) else None
     return values if known is not None and known == digest(values) and values.get(STEPS) == steps else None

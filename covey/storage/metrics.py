@@ -1,5 +1,6 @@
 """The numbers that a run logs: `metrics.jsonl`, which is always written, and other sinks such as TensorBoard."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from covey.errors import CoveyError, require, unknown
-from covey.storage.disk import DamagedError, remove
+from covey.storage.atomic import replace_text
+from covey.storage.disk import DamagedError, read_error, remove
+from covey.storage.documents import read_document
 from covey.storage.extent import EMPTY
 from covey.storage.folder import RunFolder
 from covey.storage.history import FINISHED, RECOVERED, extents_of, read_history, record
@@ -17,6 +20,8 @@ from covey.storage.jsonl import Jsonl, Row
 if TYPE_CHECKING:
     from covey.storage.trackers import Trackers
 
+FAULT = "fault.json"
+"""What was not finite and ended the training, until it is resumed."""
 Metrics = dict[str, dict[str, list[float]]]
 """Every logged number: name -> columns `step`, `wall`, `member` and `value`."""
 
@@ -161,7 +166,9 @@ class RunFiles:
             if name not in SINKS:
                 raise unknown("sink", name, SINKS)
         self._finished = folder.path / FINISHED
+        self._fault = folder.path / FAULT
         remove(self._finished)
+        remove(self._fault)
         known = extents_of(folder.path, info)
         paths = [folder.metrics, folder.episodes, *([folder.lineage] if lineage else [])]
         self.rows = {path.stem: Jsonl(path, known.get(path.stem, EMPTY), report, step) for path in paths}
@@ -208,6 +215,11 @@ class RunFiles:
         if self.trackers is not None:
             self.trackers.close(media)
 
+    def fault(self, quantity: str, member: int, step: int) -> None:
+        """Records the first quantity that was not finite, which ends the training."""
+        if self.rows:
+            replace_text(self._fault, json.dumps({"quantity": quantity, "member": member, "step": step}) + "\n")
+
     def close(self) -> None:
         """Closes all files and sinks, but not the trackers."""
         for sink in self.sinks:
@@ -220,6 +232,22 @@ def _open_trackers(names: Sequence[str], *about: Any) -> "Trackers":
     from covey.storage.trackers import Trackers
 
     return Trackers(names, TRACKERS, *about)
+
+
+def read_fault(folder: RunFolder) -> tuple[str, int, int] | None:
+    """Returns the quantity, the member and the step that ended a training because it was not finite; None if none did.
+
+    Args:
+        folder: The run folder.
+    """
+    path = folder.path / FAULT
+    try:
+        found = read_document(path)
+        return str(found["quantity"]), int(found["member"]), int(found["step"])
+    except (FileNotFoundError, DamagedError, KeyError, TypeError, ValueError):
+        return None
+    except OSError as error:
+        raise read_error(path, error) from error
 
 
 COLUMNS = ("step", "wall", "member", "value")

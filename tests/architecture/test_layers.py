@@ -16,7 +16,7 @@ LAYERS = (
     "agents replay",
     "training storage",
     "population evaluation",
-    "plots callbacks export",
+    "plots callbacks export doctor",
     "run",
     "islands publish web",
     "launch",

@@ -11,6 +11,8 @@ import pytest
 import covey
 from covey import envs
 from covey.cli import main
+from covey.storage.folder import RunFolder
+from covey.storage.metrics import read_fault
 from tests.runs import FLAGS, assert_same_run, tiny
 from tests.tasks import Breaks
 
@@ -261,6 +263,8 @@ def test_an_environment_that_returns_nan(what: str, tmp_path: Path):
     finally:
         del envs.ENVS[name]
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    found = read_fault(RunFolder(tmp_path / "run"))
+    assert found is not None and found[:2] == (what, 0) and found[2] in (88, 90), "for `covey doctor`"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ WITH_ARGUMENTS = {
     "runs": ["runs"],
     "eval": ["RUN"],
     "watch": ["RUN"],
+    "doctor": ["RUN"],
     "plot": ["RUN"],
     "skills": ["RUN"],
     "plan": ["RUN", "--goal", "-3,4"],
