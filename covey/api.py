@@ -283,7 +283,7 @@ def load(path: str | Path, plugins: Sequence[str] = (), *, env: Any = None, eval
 
 
 def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
-    """Writes a page about one or more runs: summary, curves, film, configuration, and a comparison of several runs.
+    """Writes a page about one or more runs: summary, the doctor's findings, curves, film, configuration, a comparison.
 
     It is one HTML file that makes no request. Every run writes its own, report.html in its folder, when it ends.
 
@@ -299,7 +299,7 @@ def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
         PosixPath('comparison.html')
     """
     folders = [run.path if isinstance(run, Run) else Path(run) for run in runs]
-    return write_report(folders, Path(out) if out is not None else None)
+    return write_report(folders, Path(out) if out is not None else None, examine=True)
 
 
 def register_env(name: str, factory: Callable[..., envs.Env], summary: str = "") -> None:

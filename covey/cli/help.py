@@ -32,7 +32,7 @@ VERBS_HELP = {
     "envs [LIBRARY]": "list environments, also those of a library",
     "check-env ENV": "check an environment against the contract",
     "agents [AGENT]": "list agents and their hyper-parameters",
-    "presets|recipes [AGENT]": "list defaults of tasks; named sets of options",
+    "presets|recipes": "list defaults of tasks; named sets of options",
     "completion [SHELL]": "install completion for bash, zsh or fish",
 }
 EXAMPLES = {

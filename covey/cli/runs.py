@@ -282,4 +282,4 @@ def report(arguments: list[str]) -> None:
     from covey.web.report import write_report
 
     options = parse(ReportOptions, arguments, "report")
-    print(write_report(options.runs, options.out))
+    print(write_report(options.runs, options.out, examine=True))

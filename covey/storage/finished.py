@@ -50,10 +50,6 @@ def _final(folder: RunFolder) -> Path:
     return folder.episodes.parent / "final.json"
 
 
-def _has_final(folder: RunFolder, steps: int) -> bool:
-    return read_final(folder, steps) is not None
-
-
 def read_final(folder: RunFolder, steps: int) -> dict[str, Any] | None:
     """Returns the evaluation of the best policy after `steps` steps; None if there is none, or it is damaged."""
     try:

@@ -27,7 +27,7 @@ PATIENCE = 300.0
 MOST_FILES = 200
 """Films that are kept; older ones are deleted."""
 START = (
-    "import os, sys, json; os.nice(19); sys.path[:] = json.loads(sys.argv[1]); "
+    "import os, sys, json; os.setpriority(os.PRIO_PROCESS, 0, 19); sys.path[:] = json.loads(sys.argv[1]); "
     "from covey.web.episodes import main; main(json.loads(sys.argv[2]))"
 )
 """The program of the process. It lowers its priority before it imports anything that takes time."""

@@ -110,3 +110,22 @@ def test_errors(run: Path, tmp_path: Path, capsys):
 
 def test_a_live_page_listens(run: Path):
     assert data_of(render([], live="/events?token=x"))["live"] == "/events?token=x"
+
+
+def test_the_report_has_the_findings_of_the_doctor(tmp_path: Path, monkeypatch):
+    from covey.run.run import Run
+
+    class Found:
+        findings = ("the warm-up has 1 step: raise `warmup`.",)
+
+    folder = make_run(tmp_path / "one")
+    monkeypatch.setattr(Run, "doctor", lambda run: Found)
+    (told,) = data_of(covey.report(folder).read_text())["runs"]
+    assert told["doctor"] == ["the warm-up has 1 step: raise `warmup`."]
+
+    def fails(run):
+        raise CoveyError("no checkpoint")
+
+    monkeypatch.setattr(Run, "doctor", fails)
+    (told,) = data_of(covey.report(folder).read_text())["runs"]
+    assert told["doctor"] == [] and any("no checkpoint" in note for note in told["notes"])
