@@ -10,13 +10,16 @@ WORKERS ?= $(shell $(PYTHON) tests/workers.py)
 # Of `make torture`; with RESULTS=FILE, the table sums up all campaigns in that file.
 MINUTES ?= 10
 
-.PHONY: run test test-envpool test-web test-ray test-trackers torture lint format docs bench bench-peers bench-learning clean
+.PHONY: run test test-slow test-envpool test-web test-ray test-trackers torture lint format docs bench bench-peers bench-learning clean
 
 run: $(VENV)/.run  ## train the default task to a good policy and show where the result is
 	$(BIN)/covey train td3 --env pendulum
 
 test: lint  ## the whole test suite, as CI runs it
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+test-slow: $(VENV)/.dev  ## learning tests beyond one per agent, and long fault tests
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
 
 test-envpool: $(VENV)/.dev  ## EnvPool's environments; installs the extra `envpool`, 800 MB
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,envpool]'

@@ -18,14 +18,12 @@ NETWORKS = {"actor": {"hidden": (16,)}, "critic": {"hidden": (16,)}}
 NORMALISE = {"observations": True, "rewards": True}
 SMALL = {
     "td3": {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE},
-    "sac": {  # the parts of the recipes: batch normalisation with target networks and in the actor, C51, unit norm
-        "networks": {"actor": {"kind": "flash", "hidden": (8,)}, "critic": {"kind": "flash", "hidden": (8,)}},
-        "critics": {"bins": 11, "distribution": "c51", "batch_targets": True},
-        "optimisers": {"actor": {"unit_norm": "layers"}, "critic": {"unit_norm": "weights"}},
+    "sac": {
+        "networks": NETWORKS,
         "batch_size": 8,
         "policy_delay": 2,
         "noise_hold": 4,
-        "normalise": NORMALISE | {"reward_bound": 5.0},
+        "normalise": NORMALISE,
     },
 } | {
     name: {

@@ -88,7 +88,7 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
     """Yields the run folders in a folder; what is within a run belongs to it."""
     names: list[str] = []
     with suppress(OSError):
-        names = os.listdir(folder)
+        names = disk.list_folder(folder)
     if {"config.json", "metrics.jsonl", "checkpoints"} & set(names):
         yield folder
     elif depth:

@@ -101,8 +101,7 @@ def test_probabilities_of_one_dimension_sum_to_one():
     np.testing.assert_allclose(np.trapezoid(np.exp(np.asarray(log_prob, np.float64)), action), 1.0, rtol=1e-3)
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("critics", [1, 2, 5])
+@pytest.mark.parametrize(("steps", "critics"), [(1, 1), (3, 2), (3, 5)])
 def test_one_update_by_hand(steps: int, critics: int):
     """The critics' loss holds the target, with terminations, time limits, reward scale and the entropy's bonus."""
     sac = agent(n_step=steps, critics=Critics(critics))

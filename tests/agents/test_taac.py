@@ -161,8 +161,7 @@ def test_a_new_parabola_from_rest_is_its_own_continuation():
     np.testing.assert_allclose(taac.trajectories.carry_on(jnp.stack([a, 0 * a, begun[2]])), begun, atol=1e-6)
 
 
-@pytest.mark.parametrize("order", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["expected", "sampled", "alf"])
+@pytest.mark.parametrize(("order", "kind"), [(0, "expected"), (1, "expected"), (2, "sampled"), (1, "alf")])
 def test_target_switch_and_actor_loss_by_hand(order: int, kind: str):
     """Random switches, boundaries and terminations, two rewards of different signs."""
     taac = agent(order, TWO_REWARDS, target=kind)
@@ -236,7 +235,7 @@ def test_targets_can_move_at_every_second_update():
     )
 
 
-@pytest.mark.parametrize("kind", ["squared", "huber", "absolute"])
+@pytest.mark.parametrize("kind", ["squared", "huber"])
 def test_the_loss_of_the_td_error(kind: str):
     taac = agent(td_loss=kind, **({"huber_delta": 0.5} if kind == "huber" else {}))
     state, batch = state_of(taac), windows_of(taac)
@@ -330,8 +329,7 @@ def test_with_a_switch_at_every_step_and_windows_of_two_it_is_sac_without_its_en
             np.testing.assert_allclose(found[b, 0, 0], expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("inverse", [True, False])
+@pytest.mark.parametrize(("order", "inverse"), [(1, False), (2, True)])
 def test_actor_gradient_through_the_trajectory_against_finite_differences(order: int, inverse: bool):
     taac = agent(order, inverse=inverse)
     state, batch = state_of(taac), windows_of(taac)

@@ -24,6 +24,7 @@ def trials(table: str, campaign: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_no_fault_of_a_short_campaign_is_lost(tmp_path: Path):
     table = torture("--minutes", "0", "--seed", "0", "--only", "corruption", "arguments", "--scratch", str(tmp_path))
     assert trials(table, "corruption") >= 60 and trials(table, "arguments") >= 40

@@ -35,6 +35,12 @@ MIXES = {
         "networks": {"actor": TORSO, "critic": TORSO, "weights": "orthogonal"},
         "target_update_period": 2,
     },
+    "c51 and unit norm": {
+        "critics": {"bins": 21, "distribution": "c51", "batch_targets": True},
+        "networks": {"actor": {"kind": "simba", "hidden": (8,)}, "critic": {"kind": "flash", "hidden": (8,)}},
+        "optimisers": {"actor": {"unit_norm": "weights"}, "critic": {"unit_norm": "layers"}},
+        "normalise": {"rewards": True, "reward_bound": 5.0},
+    },
     "shared encoder": {
         "networks": {"encoder": TORSO, "actor": TORSO, "critic": TORSO, "share_encoder": True},
         "smoothness": {"temporal": 1.0, "spatial": 1.0},

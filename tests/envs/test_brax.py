@@ -104,6 +104,7 @@ def test_a_missing_library_is_named(monkeypatch):
         envs.make("brax:ant")
 
 
+@pytest.mark.slow
 def test_a_run_and_its_resume(tmp_path, monkeypatch):
     """SAC on the simplest task: it ends with an animation and a page, and a resumed run is identical, bit for bit."""
     small = [

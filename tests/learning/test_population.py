@@ -3,15 +3,20 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import covey
 from tests.runs import rows
 
-SMALL = {"networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}}, "batch_size": 64}
+SMALL = {
+    "networks": {"actor": {"hidden": [64, 64]}, "critic": {"hidden": [64, 64], "norm": "layer"}, "weights": "lecun"},
+    "batch_size": 64,
+}
 RUN = {"env": "pendulum", "members": 8, "steps": 10_000, "episodes": 10, "quiet": True, "preset": False, "agent": SMALL}
 SPACE = dict.fromkeys(("actor_lr", "critic_lr"), "1e-6:1e-2")
 
 
+@pytest.mark.slow
 def test_out_of_a_bad_search_space(tmp_path: Path):
     """Learning rates over four decades on pendulum."""
     tuned = covey.evolve("td3", out=tmp_path / "tuned", space=SPACE, **RUN)

@@ -24,7 +24,9 @@ TASKS: dict[str, tuple[int, float, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [task if task == "pendulum" else pytest.param(task, marks=pytest.mark.slow) for task in TASKS]
+)
 def test_two_seeds_learn(task: str, tmp_path: Path):
     steps, threshold, options = TASKS[task]
     run = covey.train(

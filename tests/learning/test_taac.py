@@ -28,7 +28,7 @@ TASKS: dict[str, tuple[str, str, int, float, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", TASKS)
+@pytest.mark.parametrize("what", ["an action", pytest.param("a parabola", marks=pytest.mark.slow)])
 def test_three_seeds_learn_when_to_repeat(what: str, tmp_path: Path):
     algorithm, env, steps, threshold, options = TASKS[what]
     run = covey.train(

@@ -14,7 +14,10 @@ SMALL = {
 FASTER = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02, "exploration_noise": 0.3}
 
 
-@pytest.mark.parametrize(("env", "steps", "threshold"), [("point", 5000, -18.0), ("pendulum", 6_000, -200.0)])
+@pytest.mark.parametrize(
+    ("env", "steps", "threshold"),
+    [pytest.param("point", 5000, -18.0, marks=pytest.mark.slow), ("pendulum", 6_000, -200.0)],
+)
 def test_three_seeds_learn(env: str, steps: int, threshold: float, tmp_path: Path):
     run = covey.train(
         "td3",

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import covey
 from covey.storage.store import Store
 from tests.runs import FLAGS, TINY, rows
@@ -81,6 +83,7 @@ def reached(out: Path) -> int:
     return max(Store(out / "checkpoints", "step").steps())
 
 
+@pytest.mark.slow
 def test_when_one_dies_the_other_reports_it_and_any_number_resumes(tmp_path: Path):
     """Two processes, one, two, one: the second is killed, then the single one, then the first, with the coordinator."""
     out = tmp_path / "run"
