@@ -132,19 +132,15 @@ def _changed(folder: RunFolder) -> float:
 
 
 def is_training(folder: RunFolder) -> bool:
-    """Returns whether a process trains in a folder: whether its lock is held."""
+    """Returns whether a process trains in a run folder, on this machine or on one that shares its disk."""
     try:
-        handle = disk.open_to_read(folder.path / "lock")
-    except (OSError, CoveyError):
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with disk.reading(folder.path / "lock") as handle:
+            # Not held for longer than this call, so that a training that starts meanwhile is not refused.
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (OSError, CoveyError):
         return False
-    finally:
-        disk.close(handle)
     return False
 
 

@@ -1,6 +1,5 @@
 """Reads a run folder as JSON values, for the page that shows it. Nothing here builds a program or trains."""
 
-import fcntl
 import math
 import os
 from base64 import b64encode
@@ -20,6 +19,7 @@ from covey.storage.finished import read_final
 from covey.storage.folder import RunFolder
 from covey.storage.history import read_history
 from covey.storage.lineage import read_lineage
+from covey.storage.listing import is_training
 from covey.storage.metrics import read_metrics
 from covey.storage.store import Store
 from covey.web.words import summary
@@ -108,19 +108,6 @@ def _about(place: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
         "best_step": bests[-1] if bests else None,
         "config": config,
     }
-
-
-def is_training(place: RunFolder) -> bool:
-    """Returns whether a process trains in a run folder, on this machine or on one that shares its disk."""
-    try:
-        with disk.reading(place.path / "lock") as handle:
-            # Not held for longer than this call, so that a training that starts meanwhile is not refused.
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, CoveyError):
-        return False
-    return False
 
 
 def _environment(place: RunFolder, notes: list[str]) -> dict[str, Any]:
