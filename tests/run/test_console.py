@@ -231,10 +231,9 @@ LONG = "-".join(["very-long-environment-name"] * 4)
 
 @pytest.mark.parametrize("population", [{}, {"pbt": {}, "members": 4}])
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_agent_fits_80_columns(name: str, population: dict[str, Any]):
+def test_every_agent_fits_80_columns(name: str, population: dict[str, Any], monkeypatch):
     """The introduction with a name that is longer than a line, the progress lines and the bar, with long numbers."""
-    if LONG not in covey.envs.names():
-        covey.register_env(LONG, lambda: covey.envs.make("point"))
+    monkeypatch.setitem(covey.envs.ENVS, LONG, covey.envs.ENVS["point"])
     config = default_config(name, env=LONG, **population).resolved()
     reporter, screen = terminal(80)
     introduce(build(config), RunFolder(Path(f"runs/{LONG}-{name}-0")), reporter, PLAIN)
