@@ -47,6 +47,7 @@ def same(one: Path, two: Path) -> None:
         assert rows(one / file) == rows(two / file), file
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_lineage_of_one(tmp_path: Path):
     output = finish(job([*EVOLVE, "--out", str(tmp_path / "run")]))
     assert "of each of 2 processes" in output[0] and "Best policy" in output[0]

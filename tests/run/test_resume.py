@@ -50,6 +50,7 @@ def newest(out: Path) -> int:
     return max(Store(out / "checkpoints", "step").steps(), default=0)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(long_reference: Path, tmp_path: Path):
     """kill -9 at random moments after new checkpoints, so that each process resumes in the middle of the run."""
     out = tmp_path / "run"
