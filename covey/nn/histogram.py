@@ -72,7 +72,7 @@ class Categorical(NamedTuple):
         """Returns the distribution of r + discount z on the atoms, [rows, bins].
 
         Each moved atom is clipped to the limits and shares its probability between its two neighbours, in proportion to
-        its closeness: neighbour j receives 1 - |z - z_j| / spacing. This sums over all pairs of atoms instead of
+        its closeness: neighbour j receives 1 - abs(z - z_j) / spacing. This sums over all pairs of atoms instead of
         scattering, so the result does not depend on the order of additions on a GPU.
 
         Args:
