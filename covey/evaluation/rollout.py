@@ -36,8 +36,9 @@ class Episodes(NamedTuple):
             function of all of them, as the environment's spec says; size 0 without a descriptor.
         annotations: By name, means over the episode of the numbers that a policy reports with each decision, such as
             TAAC's share of repeated actions; `diversity_return`, the sum of a skill agent's intrinsic reward; and how
-            smooth the actions are. `action_change` is the mean abs(a_t - a_{t-1}) over the episode and the dimensions of
-            the action (0 in an episode of one step), and `action_limits` the share of components with abs(a) >= 0.99.
+            smooth the actions are. `action_change` is the mean abs(a_t - a_{t-1}) over the episode and the dimensions
+            of the action (0 in an episode of one step), and `action_limits` the share of components with
+            abs(a) >= 0.99.
 
     Example:
         >>> found = covey.evaluate(loop, population, episodes=20)
