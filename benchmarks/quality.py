@@ -7,6 +7,7 @@ Intervals are 95 % percentile bootstrap intervals over seeds. The probability of
 pairs of seeds in which A has the higher return (ties count half).
 """
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -387,9 +388,10 @@ def study(results: Results) -> Iterator[str]:
     yield "## Why plain TD3 lagged: a study, one change at a time"
     yield ""
     yield "The base is `covey train td3 --env gymnasium:ENV --preset off --agent.networks.weights lecun --seed 1000"
-    yield "--seeds 8 --episodes 10` with an evaluation every 5,000 steps: flax's initial weights, the default then"
-    yield "(commits 957f8f2 and 2f17de3, whose bases are equal), 1,000 random steps, learning rates of 3e-4, noise of"
-    yield "0.1, and targets that move at every second update. Each row is the base and one change."
+    yield "--seeds 8 --episodes 10` with an evaluation every 5,000 steps: flax's initial weights, the default then, 1,000"
+    yield "random steps, learning rates of 3e-4, noise of 0.1, and targets that move at every second update. Each row is"
+    yield "the base and one change. The rows ran at commit 957f8f2; those with orthogonal weights or two changes at 2f17de3,"
+    yield "whose base was compared with it on HalfCheetah at 5,000 steps only, and is equal there."
     yield ""
     yield "Differences from the base, paired by seed, with their standard errors: at the last step that both have, and"
     yield "of the mean over all evaluations that both have after step 0."
@@ -422,7 +424,7 @@ def progress(results: Results) -> Iterator[str]:
     yield from table(("run", "reached", "steps", "commit"), rows)
     waiting = [f"`{name}`" for name in RUNS if name not in results.curves]
     if waiting:
-        yield f"Not run yet: {', '.join(waiting)}."
+        yield from textwrap.wrap(f"Not run yet: {', '.join(waiting)}.", 120, break_on_hyphens=False)
         yield ""
 
 

@@ -23,7 +23,7 @@ SHORT_EPISODE = 3.0
 WARMUP_SHARE = 0.25
 """The warm-up should collect at least this share of a batch."""
 BLOCK = 100
-"""The warm-up is rounded up to blocks of so many steps, or fewer."""
+"""Most steps of a block. A warm-up is rounded up to whole blocks."""
 INCOMING = ("observation", "reward")
 
 

@@ -1,4 +1,4 @@
-"""The summary of a run in words, with 95 % intervals."""
+"""Writes the summary of a run as sentences, with 95 % intervals."""
 
 from typing import Any
 
