@@ -64,7 +64,7 @@ class Replay:
         extras: Names and sizes of further arrays in a record, such as `(("skill", 8),)`.
 
     Example:
-        >>> replay = covey.Replay(rows=10_000, streams=1, obs_size=3, action_size=1)
+        >>> replay = covey.Replay(rows=10_000, streams=1, observation=3, action_size=1)
         >>> state = replay.init()
         >>> add = jax.jit(replay.add, donate_argnums=0)
         >>> state = add(state, Record(obs, action, reward, terminated, last, {}))

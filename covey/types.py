@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from covey.observation import RETURN, Obs, Observation
+
 Array = jax.Array
 Key = jax.Array
 Params = Any
@@ -61,7 +63,8 @@ class EnvSpec:
     """Sizes and limits of an environment. Agents act in [-1, 1]; the environment rescales actions to its own box.
 
     Args:
-        obs_size: Numbers in an observation.
+        observation: An observation: the size of a vector, a `Part` for another array, or a dictionary of parts by name.
+            It is kept as an `Observation`.
         action_size: Numbers in an action.
         episode_length: Time limit in steps.
         action_low: Lower limits of the environment's own action box.
@@ -70,15 +73,16 @@ class EnvSpec:
         frames_per_second: Speed of a film of an episode.
         rewards: Names of the components of the reward, if it has several. `Outcome.reward` is then a vector of them.
         reward_weights: Weights of the components: the reward is their weighted sum.
-        described: True if the descriptor and the return so far are appended to the observation (see `Described`).
         steps_per_start: Environment steps per start state that training draws in advance. Raise it if `reset` is
             expensive; episodes that are shorter then reuse start states within a block. With 2 none is reused.
 
     Example:
-        >>> EnvSpec(obs_size=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
+        >>> EnvSpec(observation=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
+        >>> parts = {"camera": Part((64, 64, 3), "uint8"), "speed": Part((2,))}
+        >>> EnvSpec(observation=parts, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
     """
 
-    obs_size: int
+    observation: Any  # an `Observation`, once `__post_init__` has converted what was given
     action_size: int
     episode_length: int
     action_low: tuple[float, ...]
@@ -87,13 +91,20 @@ class EnvSpec:
     frames_per_second: float = 30.0
     rewards: tuple[str, ...] = ()
     reward_weights: tuple[float, ...] = ()
-    described: bool = False
     steps_per_start: int = 2
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "observation", Observation.of(self.observation))
+
     @property
-    def shown_size(self) -> int:
-        """Numbers in an observation without the appended descriptor and return."""
-        return self.obs_size - self.described * ((self.descriptor.size if self.descriptor else 0) + 1)
+    def obs_size(self) -> int:
+        """Numbers in an observation that is a vector; a CoveyError if it is not one."""
+        return self.observation.size
+
+    @property
+    def described(self) -> bool:
+        """True if the observation has the parts that `Described` adds: the return so far, and the descriptor."""
+        return not self.observation.is_array and RETURN in self.observation.parts
 
     def reward(self, parts: Any) -> Any:
         """Returns the reward [...] from its components [..., rewards], in NumPy or JAX; unchanged if it has none."""
@@ -144,7 +155,7 @@ class Step(NamedTuple):
     """Transitions as an agent receives them: [T, N, ...] fresh from the environment, [B, T, ...] from replay.
 
     Args:
-        obs: Observations.
+        obs: Observations, an array or a dictionary of them (see `EnvSpec.observation`).
         action: Actions in [-1, 1].
         reward: Rewards of these actions.
         terminated: 1 if the action ended the task. A time limit does not end the task.
@@ -154,10 +165,10 @@ class Step(NamedTuple):
         extras: Further arrays by name, which `act` returned in `Decision.extras`.
     """
 
-    obs: Array
+    obs: Obs
     action: Array
     reward: Array
     terminated: Array
-    next_obs: Array
+    next_obs: Obs
     valid: Array
     extras: dict[str, Array]

@@ -28,7 +28,7 @@ class Cart:
     Write the environment for one cart: covey maps it over many.
     """
 
-    spec = EnvSpec(obs_size=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
+    spec = EnvSpec(observation=2, action_size=1, episode_length=60, action_low=(-2.0,), action_high=(2.0,))
 
     def reset(self, key):
         state = CartState(jax.random.uniform(key, (), minval=-1.0, maxval=1.0), jnp.zeros(()))

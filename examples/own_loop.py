@@ -14,7 +14,7 @@ env = make("point")
 small = Torso(hidden=(32, 32))
 agent = TD3(TD3Config(networks=Networks(actor=small, critic=small), batch_size=64), env.spec)
 hyper = TD3Hyper(actor_lr=3e-3, critic_lr=3e-3, discount=0.97, tau=0.02, exploration_noise=0.3)
-replay = Replay(rows=10_000, streams=1, obs_size=env.spec.obs_size, action_size=env.spec.action_size)
+replay = Replay(rows=10_000, streams=1, observation=env.spec.observation, action_size=env.spec.action_size)
 
 
 @jax.jit

@@ -73,7 +73,7 @@ def test_gradients_are_those_of_the_optimisers_second_moments(run: covey.Run):
 
 def test_returns_stop_at_terminations_and_at_the_ends_of_episodes():
     """By hand, discount 0.5 and scale 2: one environment, an episode that terminates and one that is cut off."""
-    layout = Replay(rows=6, streams=1, obs_size=2, action_size=1)
+    layout = Replay(rows=6, streams=1, observation=2, action_size=1)
     reward = np.array([1.0, 1.0, 9.0, 1.0, 1.0, 1.0])
     terminated = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     last = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])

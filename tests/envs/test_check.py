@@ -26,7 +26,7 @@ class Faulty:
 
     @property
     def spec(self) -> EnvSpec:
-        spec = replace(Point().spec, obs_size=1, action_size=1, action_low=(-1.0,), action_high=(1.0,))
+        spec = replace(Point().spec, observation=1, action_size=1, action_low=(-1.0,), action_high=(1.0,))
         own = replace(spec.descriptor, names=("x",), low=(-9.0,), high=(9.0,), coordinates=(0,))
         return replace(spec, descriptor=own, action_low=(2.0,) if self.fault == "box" else (-1.0,))
 

@@ -9,7 +9,7 @@ from covey.types import EnvSpec
 
 
 def spec(low: tuple[float, ...], high: tuple[float, ...]) -> EnvSpec:
-    return EnvSpec(obs_size=1, action_size=len(low), episode_length=1, action_low=low, action_high=high)
+    return EnvSpec(observation=1, action_size=len(low), episode_length=1, action_low=low, action_high=high)
 
 
 def test_the_ends_and_the_middle():

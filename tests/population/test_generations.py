@@ -98,7 +98,7 @@ def test_a_failed_member_begins_again():
 
 
 def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
-    replay = Replay(rows=6, streams=1, obs_size=2, action_size=1)
+    replay = Replay(rows=6, streams=1, observation=2, action_size=1)
     data = np.arange(36.0, dtype=np.float32).reshape(1, 6, 1, 6)
     data[..., replay.columns["last"]] = 0.0
     data[0, 3, 0, 0] = np.nan

@@ -38,7 +38,7 @@ def filled(replay: Replay, rows: int, unroll: int, slots: int = 1):
     return state
 
 
-REPLAY = Replay(rows=20, streams=3, obs_size=2, action_size=1, extras=(("skill", 1),))
+REPLAY = Replay(rows=20, streams=3, observation=2, action_size=1, extras=(("skill", 1),))
 
 
 @pytest.mark.parametrize("rows", [6, 20, 34, 90])
@@ -125,7 +125,7 @@ def test_records_of_another_number_of_streams_are_an_error(shape: tuple[int, ...
 
 def test_writing_and_drawing_do_not_copy_the_buffer():
     """Compiled with donation, a write aliases the buffer and neither needs scratch space of its size."""
-    replay = Replay(rows=100_000, streams=1, obs_size=17, action_size=6)
+    replay = Replay(rows=100_000, streams=1, observation=17, action_size=6)
     state = replay.init(1)
     record = Record(jnp.zeros((2, 1, 17)), jnp.zeros((2, 1, 6)), *(jnp.zeros((2, 1)) for _ in range(3)), extras={})
 
@@ -144,7 +144,7 @@ def test_writing_and_drawing_do_not_copy_the_buffer():
 
 
 def test_bytes_per_transition():
-    replay = Replay(rows=100, streams=1, obs_size=17, action_size=6)
+    replay = Replay(rows=100, streams=1, observation=17, action_size=6)
     assert replay.width <= 1.1 * (17 + 6 + 3)
 
 
@@ -158,7 +158,7 @@ def test_bytes_per_transition():
 )
 def test_a_replay_that_cannot_serve_the_plan_is_an_error(rows, plan, unroll, warmup, message):
     with pytest.raises(CoveyError, match=message):
-        Replay(rows=rows, streams=2, obs_size=1, action_size=1).check(plan, unroll, warmup)
+        Replay(rows=rows, streams=2, observation=1, action_size=1).check(plan, unroll, warmup)
 
 
 def test_all_members_of_a_block_draw_from_the_same_records():
@@ -194,7 +194,7 @@ def test_what_is_not_finite_is_drawn_from_no_shared_replay():
 
 def test_the_newest_record_of_a_slot_is_closed():
     """By hand: row 13 % 6 - 1 of slot 1 closes its episode, and nothing else changes."""
-    replay = Replay(rows=6, streams=2, obs_size=2, action_size=1)
+    replay = Replay(rows=6, streams=2, observation=2, action_size=1)
     data = np.arange(2 * 6 * 2 * 6, dtype=np.float32).reshape(2, 6, 2, 6)
     state = replay.init(2)._replace(data=jnp.asarray(data), written=jnp.int32(13))
     data[1, 0, :, 3:] = [0.0, 0.0, 1.0]

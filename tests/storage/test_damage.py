@@ -425,7 +425,7 @@ def test_too_many_open_files_are_no_damage(tmp_path: Path):
     assert store.steps() == [10, 20]
 
 
-LIKE = Replay(20, 1, obs_size=2, action_size=1, extras=())
+LIKE = Replay(20, 1, observation=2, action_size=1, extras=())
 
 
 def saved(path: Path, **changes: float) -> Path:

@@ -26,7 +26,7 @@ def coded(start: int, rows: int, streams: int) -> Record:
 
 
 def replay(rows: int = 20, streams: int = 3) -> Replay:
-    return Replay(rows, streams, obs_size=2, action_size=1, extras=(("skill", 1),))
+    return Replay(rows, streams, observation=2, action_size=1, extras=(("skill", 1),))
 
 
 def ring(to: Replay, rows: int, slots: int = 1) -> ReplayState:

@@ -63,7 +63,7 @@ def test_it_can_be_mapped_over_members(played):
 def test_records_feed_a_replay_and_an_update(played):
     trainer, play, state, hyper, world = played
     _, rollout = play(state, hyper, world, KEY, mode="random")
-    replay = covey.Replay(rows=60, streams=4, obs_size=2, action_size=1)
+    replay = covey.Replay(rows=60, streams=4, observation=2, action_size=1)
     buffer = replay.add(replay.init(), rollout.records)
     state = trainer.agent.observe(state, hyper, rollout.steps, KEY)
     batch = replay.sample(buffer, trainer.agent.plan, KEY)

@@ -46,7 +46,7 @@ class CartpoleSwingup:
     def spec(self) -> EnvSpec:
         reach = self.rail + self.length
         return EnvSpec(
-            obs_size=5,
+            observation=5,
             action_size=1,
             episode_length=500,
             action_low=(-self.max_force,),

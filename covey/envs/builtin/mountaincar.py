@@ -40,7 +40,7 @@ class MountainCar:
     @property
     def spec(self) -> EnvSpec:
         return EnvSpec(
-            obs_size=2,
+            observation=2,
             action_size=1,
             episode_length=999,
             action_low=(-1.0,),

@@ -40,7 +40,7 @@ class Pendulum:
     @property
     def spec(self) -> EnvSpec:
         return EnvSpec(
-            obs_size=3,
+            observation=3,
             action_size=1,
             episode_length=200,
             action_low=(-self.max_torque,),

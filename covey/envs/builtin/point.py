@@ -43,7 +43,7 @@ class Point:
     @property
     def spec(self) -> EnvSpec:
         return EnvSpec(
-            obs_size=6 if self.goal else 4,
+            observation=6 if self.goal else 4,
             action_size=2,
             episode_length=50,
             action_low=(-self.max_speed, -self.max_speed),

@@ -80,7 +80,7 @@ class PointMaze:
     @property
     def spec(self) -> EnvSpec:
         return EnvSpec(
-            obs_size=4,
+            observation=4,
             action_size=2,
             episode_length=200,
             action_low=(-self.max_speed, -self.max_speed),

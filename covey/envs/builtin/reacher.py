@@ -44,7 +44,7 @@ class Reacher:
     def spec(self) -> EnvSpec:
         reach = 2.0 * self.length
         return EnvSpec(
-            obs_size=10,
+            observation=10,
             action_size=2,
             episode_length=100,
             action_low=(-self.max_torque, -self.max_torque),

@@ -179,7 +179,7 @@ def _spec(env: Brax) -> EnvSpec:
     with jax.ensure_compile_time_eval():
         seconds = float(inner.dt)
     return EnvSpec(
-        obs_size=obs.shape[0],
+        observation=obs.shape[0],
         action_size=size,
         episode_length=OMNI_STEPS if env.omni else STEPS,
         action_low=(-1.0,) * size,

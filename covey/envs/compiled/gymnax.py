@@ -87,7 +87,7 @@ def _spec(env: Gymnax) -> EnvSpec:
         low, high = (tuple(map(float, x)) for x in limits)
     _, obs = jax.eval_shape(lambda: env.reset(jax.random.key(0)))
     return EnvSpec(
-        obs_size=obs.shape[0],
+        observation=obs.shape[0],
         action_size=box.shape[0],
         episode_length=int(dict(env.kwargs).get("max_steps_in_episode", inner.default_params.max_steps_in_episode)),
         action_low=low,

@@ -130,7 +130,7 @@ def _spec(env: Playground) -> EnvSpec:
     )
     size = inner.action_size
     return EnvSpec(
-        obs_size=obs.shape[0],
+        observation=obs.shape[0],
         action_size=size,
         episode_length=settings.episode_length,
         action_low=(-1.0,) * size,

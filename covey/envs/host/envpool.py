@@ -77,7 +77,7 @@ def make(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvPoolEnv:
     box = gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}")
     size = spaces.flatdim(made.gymnasium_observation_space)
     return EnvPoolEnv(
-        name, EnvSpec(obs_size=size, episode_length=made.config.max_episode_steps, **box), tuple(options.items())
+        name, EnvSpec(observation=size, episode_length=made.config.max_episode_steps, **box), tuple(options.items())
     )
 
 

@@ -304,7 +304,7 @@ def _spec(env: Any, name: str) -> EnvSpec:
         ) from None
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(
-        obs_size=size,
+        observation=size,
         episode_length=limit or UNLIMITED,
         frames_per_second=float(env.metadata.get("render_fps") or 30.0),
         **box,
