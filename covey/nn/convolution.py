@@ -62,8 +62,9 @@ def _cpu_gradients(stride: int, padding: Padding, x: Array, kernel: Array, gradi
     patches = [jnp.concatenate([shifted(i, j) for j in range(width)], axis=-1) for i in range(height)]
     kernel_gradient = jnp.stack([patch.reshape(flat.shape[0], -1).T @ flat for patch in patches])
 
-    if stride > 1:  # zeros between the places of the kernel; the convolution below then has a stride of 1
-        spaced = jnp.pad(gradient[:, :, None, :, None], ((0, 0),) * 2 + ((0, stride - 1), (0, 0)) * 2 + ((0, 0),))
+    if stride > 1:  # Zeros between the places of the kernel. (XLA would join `lax.pad` and the convolution again.)
+        nothing, zeros = (0, 0), (0, stride - 1)
+        spaced = jnp.pad(gradient[:, :, None, :, None], (nothing, nothing, zeros, nothing, zeros, nothing))
         spaced = spaced.reshape(gradient.shape[0], rows * stride, columns * stride, features)
         gradient = spaced[:, : (rows - 1) * stride + 1, : (columns - 1) * stride + 1]
     flipped = kernel[::-1, ::-1].swapaxes(2, 3)

@@ -242,12 +242,9 @@ class Networks:
             torso = replace(self.encoder, kind=own) if own else self.encoder
             if own and not torso.hidden:
                 torso = replace(torso, hidden=self.actor.hidden)
-            needs = len(part.shape) > 1 or part.dtype != "float32"
-            return (
-                nn.Sequential([Numbers(len(part.shape)), torso.module(self.weights)])
-                if needs
-                else torso.module(self.weights)
-            )
+            module = torso.module(self.weights)
+            is_vector = len(part.shape) == 1 and part.dtype == "float32"
+            return module if is_vector else nn.Sequential([Numbers(len(part.shape)), module])
         image = self.image
         options = {"channels": image.channels, "features": image.features, "weights": self.weights}
         options = {key: value for key, value in options.items() if value not in DEFAULTS[key]}

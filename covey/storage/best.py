@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from covey.errors import CoveyError, require
 from covey.replay import Replay, Stored
 from covey.storage.checkpoint import Checkpoint, require_fields

@@ -2,8 +2,9 @@
 
 A replay file is a safetensors file of float32 arrays [members, rows, streams, ...] in time order: obs, action, reward,
 terminated, last (see `Record`) and extras.NAME. An observation of several parts has the arrays obs.PART. Images are
-uint8, and of stacked frames only the newest is there, as a flat row. Its metadata hold the version of the format, the environment, the
-algorithm, the step, and the SHA-256 of the file, computed with zeros in the place of the digest itself.
+uint8, and of stacked frames only the newest is there, as a flat row. Its metadata hold the version of the format, the
+environment, the algorithm, the step, and the SHA-256 of the file, computed with zeros in the place of the digest
+itself.
 """
 
 import hashlib
@@ -160,8 +161,8 @@ class ReplayFile(NamedTuple):
         images = tuple(sorted(name for name, part in expected.items() if part.dtype == "uint8"))
         require(
             images == self.bytes_of,
-            f"{self.path} holds {', '.join(self.bytes_of) or 'no observation'} as bytes ({self.environment}), and {env} "
-            f"has {', '.join(images) or 'none'}. Give a replay of {env}.",
+            f"{self.path} holds {', '.join(self.bytes_of) or 'no observation'} as bytes ({self.environment}), and "
+            f"{env} has {', '.join(images) or 'none'}. Give a replay of {env}.",
         )
         own = {name: n for name, n in self.sizes.items() if name not in (*observed, ACTION, *SCALARS)}
         stored = {name.removeprefix("extras."): n for name, n in own.items()}
