@@ -17,7 +17,6 @@ from covey.types import EnvSpec, Step
 
 KEY = jax.random.key(0)
 SMALL = Torso(hidden=(8,))
-IMAGE = Image(channels=(4, 4), features=6)
 FORM = {"camera": Part((16, 16, 3), "uint8"), "privileged": Part((2,)), "speed": Part((3,))}
 
 

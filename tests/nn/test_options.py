@@ -112,7 +112,7 @@ def test_droq_drops_units_of_each_critic_on_its_own():
         np.testing.assert_array_equal(one, two)
         assert not np.allclose(one, three)
     plain = ensemble(Torso(hidden=(8,), dropout=0.25), number=1)
-    state = plain.init(SPEC, KEY)
+    state = plain.init(KEY)
     keys = jax.random.split(KEY, 4000)
     many = jax.vmap(lambda k: plain.values(state.online, {}, data.obs, data.action, k))(keys)
     before = critics_of(state.online.ensemble, float64(data.obs), float64(data.action))[0]
