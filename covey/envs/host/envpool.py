@@ -45,6 +45,10 @@ class EnvPoolEnv:
         kwargs = (*self.kwargs, ("max_episode_steps", episode_length))
         return replace(self, spec=replace(spec, episode_length=episode_length), kwargs=kwargs)
 
+    def drawn(self, size: int, beside: bool) -> HostEnv:
+        """Raises a CoveyError: EnvPool has no pictures."""
+        raise CoveyError(f"`env_pixels`: EnvPool has no pictures of envpool:{self.name}. Try gymnasium:{self.name}.")
+
     def _twin(self) -> HostEnv:
         """Returns Gymnasium's environment of the same name; raises a CoveyError if there is none of the same sizes."""
         own = [name for name, _ in self.kwargs if name != "max_episode_steps"]

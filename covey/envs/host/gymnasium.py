@@ -81,6 +81,11 @@ class GymnasiumEnv:
             self.name, partial(_wrapped, self.factory, wrappers, episode_length), episode_length, reward_parts
         )
 
+    def drawn(self, size: int, beside: bool) -> "GymnasiumEnv":
+        """Returns the environment with a picture of `size` pixels as its observation, or beside it."""
+        factory = partial(_pictured, self.factory, size, beside, self.name)
+        return probed(self.name, factory, self.spec.episode_length, self.spec.rewards)
+
 
 def names() -> tuple[str, ...]:
     """Returns the IDs that `make` accepts here: with a box of real actions, and all that they need installed."""
@@ -245,13 +250,21 @@ def _without_limit(env: Any, kind: type) -> Any:
     return env
 
 
-def _drawing(factory: Callable[..., Any], name: str) -> Any:
+def _pictured(factory: Callable[..., Any], size: int, beside: bool, name: str, **options: Any) -> Any:
+    """Makes an environment whose observation is its picture. `options` are those of a film, which it draws anyway."""
+    from covey.envs.host.pixels import Drawn
+
+    return Drawn(_drawing(factory, name, size), size, beside, name)
+
+
+def _drawing(factory: Callable[..., Any], name: str, side: int = SIDE) -> Any:
     """Makes an environment that can draw. MuJoCo's pictures are small: without a graphics card, drawing is slow."""
     try:
-        env = factory(render_mode="rgb_array")
+        with warnings.catch_warnings(action="ignore"):
+            env = factory(render_mode="rgb_array")
         if "mujoco_renderer" in vars(env.unwrapped):
             env.close()
-            env = factory(render_mode="rgb_array", width=SIDE, height=SIDE)
+            env = factory(render_mode="rgb_array", width=side, height=side)
         return env
     except Exception as error:
         raise CoveyError(f"{name} can't be drawn: {type(error).__name__}: {error}") from error
