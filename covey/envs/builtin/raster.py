@@ -22,7 +22,7 @@ TARGET: Colour = (44, 123, 182)
 THINNEST = 0.7
 """The smallest radius of a shape, in pixels: what is thinner fades at small sizes."""
 
-Point = Sequence[float] | Array
+Point = Sequence[float | Array] | Array
 """A point (x, y) of the world: numbers, or traced scalars."""
 Layer = tuple[Array, Colour]
 """The share of each pixel that a shape covers, [size, size], and the colour of the shape."""
@@ -107,7 +107,7 @@ class Raster:
         """Returns the vectors from a point to all pixels."""
         x, y = self._pixels()
         u, v = self.place(point)
-        return x - u, y - v
+        return jnp.subtract(x, u), jnp.subtract(y, v)
 
     def _covered(self, distance: Array, radius: float) -> Array:
         pixels = max(radius * self.size, THINNEST)

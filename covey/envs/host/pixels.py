@@ -1,6 +1,7 @@
 """Pictures of Gymnasium's environments as observations, drawn on the host. Imports Gymnasium."""
 
 import atexit
+import importlib
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -37,9 +38,10 @@ class Drawn(gymnasium.ObservationWrapper[Any, Any, Any]):
         self._has_drawn = False
         picture = spaces.Box(0, 255, (size, size, 3), np.uint8)
         if beside:
-            own = _by_name(env.observation_space)
-            check_beside(own)
-            self.observation_space = spaces.Dict(own | {PIXELS: picture})
+            inner: dict[str, Any] = _by_name(env.observation_space)
+            check_beside(inner)
+            inner[PIXELS] = picture
+            self.observation_space = spaces.Dict(inner)
         else:
             self.observation_space = picture
 
@@ -91,12 +93,11 @@ def _prepare(env: Any) -> None:
     renderer: Any = vars(env).get("mujoco_renderer")
     if renderer is None:
         return
-    import mujoco
-
+    flags = importlib.import_module("mujoco").mjtRndFlag
     viewer = renderer._get_viewer("rgb_array")
     viewer.make_context_current()
     # Without a graphics card, shadows and reflections take most of the time.
-    for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+    for flag in (flags.mjRND_SHADOW, flags.mjRND_REFLECTION):
         viewer.scn.flags[flag] = 0
 
 
