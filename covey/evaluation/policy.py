@@ -55,7 +55,6 @@ class TrainedPolicy:
     ) -> None:
         mode: Mode = "sample" if explore else "greedy"
         form = spec.observation
-        used = used_parts(lambda obs: decide(begin(jax.random.key(0))[0], obs, jax.random.key(0))[:2], form)
 
         def begin(key: Key) -> tuple[Any, Key]:
             key, key_begin = jax.random.split(key)
@@ -65,6 +64,9 @@ class TrainedPolicy:
             key, key_act = jax.random.split(key)
             decision = policy.act(state, hyper, memory, obs, key_act, mode)
             return spec.to_box(decision.action), decision.memory, key
+
+        self._key = jax.random.key(seed)
+        used = used_parts(lambda obs: decide(begin(self._key)[0], obs, self._key)[:2], form)
 
         def act(memory: Any, values: list[Array], key: Key) -> tuple[Array, Any, Key]:
             return decide(memory, with_zeros(form, dict(zip(used, values, strict=True))), key)
@@ -78,7 +80,6 @@ class TrainedPolicy:
         self._begin_some = jax.jit(begin_some)
         self._act_all = jax.jit(jax.vmap(act))
         self._inputs = Inputs.of(form, used)
-        self._key = jax.random.key(seed)
         self.reset()
         zeros = [np.zeros(part.shape, part.dtype) for _, part in self._inputs.named]
         self._act(self._memory, zeros, self._key)  # compiles, so that the first real call is fast

@@ -46,7 +46,7 @@ class Dot:
 
     def observe(self, x: Any) -> Any:
         def draw(shape: tuple[int, ...]) -> Any:
-            at = jnp.arange(np.prod(shape)).reshape(shape) / 7.0
+            at = jnp.arange(float(np.prod(shape))).reshape(shape) / 7.0
             return jnp.sin(at * (1.5 + x[0])) * jnp.cos(at / 5.0 + 3.0 * x[1])
 
         form: Observation = self.spec.observation

@@ -171,8 +171,9 @@ def test_the_runner_alone_takes_a_dictionary(tmp_path: Path):
         "import numpy as np\nfrom runner import Policy\npolicy = Policy('policy.npz')\nobs = dict(np.load('obs.npz'))\n"
         "print(*policy(obs).ravel())\nprint(*policy(obs).ravel())\n"
         "policy.reset()\nprint(*policy({name: x[0] for name, x in obs.items()}))\n"
-        "for wrong in ({'camera': obs['camera']}, obs | {'speed': obs['speed'][:, :1]}, obs | {'speed': obs['speed'][0]},"
-        " obs | {'camera': obs['camera'] / 255}):\n"
+        "camera, speed = obs['camera'], obs['speed']\n"
+        "for wrong in ({'camera': camera}, obs | {'speed': speed[:, :1]}, obs | {'speed': speed[0]},"
+        " obs | {'camera': camera / 255}):\n"
         "    try: policy(wrong)\n    except ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -189,7 +190,7 @@ def test_the_runner_alone_takes_a_dictionary(tmp_path: Path):
 
 def test_a_file_of_another_form(tmp_path: Path):
     file = export_policy(seeing("image"), tmp_path / "policy.npz").path
-    with pytest.raises(CoveyError, match="The file takes observations .*'uint8'.* the policy .*'float32'"):
+    with pytest.raises(CoveyError, match=r"The file takes observations .*'uint8'.* the policy .*'float32'"):
         prove(seeing("pixels"), open_policy(file))
     with pytest.raises(CoveyError, match="decides differently"):
         prove(seeing("image", seed=1), open_policy(file))
