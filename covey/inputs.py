@@ -98,16 +98,18 @@ class Inputs:
 
     def _checked(self, name: str, array: np.ndarray) -> np.ndarray:
         """Returns an array of floats, after a check for NaN and perhaps infinities."""
-        if self.finite and not np.isfinite(array).all():
-            where = "" if name == OBS else f" in its part {name!r}"
+        squares = np.vdot(array, array)  # NaN if there is one, without the cost of two passes
+        if squares < np.inf or (np.isfinite(array).all() if self.finite else not np.isnan(squares)):
+            return array
+        where = "" if name == OBS else f" in its part {name!r}"
+        if self.finite:
             raise CoveyError(f"The observation holds NaN or an infinity{where}: `obs` must be finite.")
-        if not self.finite and np.isnan(array).any():
-            where = "" if name == OBS else f" in its part {name!r}"
-            raise CoveyError(f"The observation holds NaN{where}: the action would too.")
-        return array
+        raise CoveyError(f"The observation holds NaN{where}: the action would too.")
 
     def _rows(self, name: str, part: Part, array: np.ndarray) -> tuple[int, ...]:
         """Returns the leading axes of one part."""
+        if array.shape == part.shape:
+            return ()
         count = array.ndim - len(part.shape)
         rows = array.shape[: max(count, 0)]
         if count < 0 or array.shape[count:] != part.shape or not (self.any_rows or (count <= 1 and 0 not in rows)):

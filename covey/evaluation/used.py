@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from covey.observation import OBS, Obs, Observation
 from covey.types import Array
 
-CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2")
 """Equations that contain others."""
 
 

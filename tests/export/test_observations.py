@@ -28,11 +28,12 @@ PARITY = 2e-6
 
 def some(policy: Source, rows: int = 3) -> Any:
     """Real observations of a policy, with all parts of its environment."""
+    env: Any = policy.env
     keys = jax.random.split(jax.random.key(5), rows)
-    return jax.tree.map(np.asarray, jax.vmap(lambda key: policy.env.reset(key)[1])(keys))
+    return jax.tree.map(np.asarray, jax.vmap(lambda key: env.reset(key)[1])(keys))
 
 
-def row(obs: Any, i: int) -> Any:
+def row(obs: Any, i: int | list[int]) -> Any:
     return jax.tree.map(lambda x: x[i], obs)
 
 

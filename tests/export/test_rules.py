@@ -70,7 +70,11 @@ FUNCTIONS: dict[str, Any] = {
         ]
     ),
     "convolution of a vector": lambda x: jax.lax.conv_general_dilated(
-        x.reshape(1, 3, 2), WEIGHTS.reshape(2, 2, 12), (1,), ((1, 2),), dimension_numbers=("NWC", "WIO", "NWC")
+        x.reshape(1, 3, 2),
+        jnp.asarray(WEIGHTS).reshape(2, 2, 12),
+        (1,),
+        ((1, 2),),
+        dimension_numbers=("NWC", "WIO", "NWC"),
     ),
 }
 IMAGE = Part((9, 8, 2), "uint8")

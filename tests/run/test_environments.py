@@ -81,7 +81,10 @@ def test_evaluations_have_an_environment_of_their_own():
     program = build_policy(config.resolved())
     assert program.train_env == Pendulum(gravity=5.0) and isinstance(program.env, GymnasiumEnv)
     assert not program.on_host and program.host_evaluator is not None
-    for wrong, message in (("point", "observation is 6 numbers .point. instead of 3 numbers"), ("pendulun", "no environment")):
+    for wrong, message in (
+        ("point", "observation is 6 numbers .point. instead of 3 numbers"),
+        ("pendulun", "no environment"),
+    ):
         with pytest.raises(CoveyError, match=message):
             build_policy(default_config("td3", env="pendulum", eval_env=wrong).resolved())
     with pytest.raises(CoveyError, match=r"action_low is \(-1.0,\)"):
