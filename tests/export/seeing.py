@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey import agents
 from covey.agent import Decision
 from covey.envs.base import Outcome
 from covey.export.source import Source
 from covey.observation import Observation, Part
+from covey.run.config_text import from_json
 from covey.types import EnvSpec
 
 CAMERA, SPEED, PRIVILEGED = Part((12, 10, 3), "uint8"), Part((2,)), Part((4,))
@@ -22,6 +24,7 @@ FORMS: dict[str, Any] = {
     "parts": {"camera": CAMERA, "speed": SPEED},
     "privileged": {"camera": CAMERA, "privileged": PRIVILEGED, "speed": SPEED},
     "one of two": {"obs": SPEED, "privileged": PRIVILEGED},
+    "large": {"camera": Part((36, 36, 1), "uint8", stack=2), "privileged": PRIVILEGED, "speed": SPEED},
     "odd names": {"action": CAMERA, "v0": SPEED, "front/left": SPEED, "Front left": SPEED, "memory.0": PRIVILEGED},
 }
 
@@ -130,3 +133,15 @@ def seeing(form: str, remembers: bool = False, seed: int = 0) -> Source:
     env: Any = Dot(form)
     facts = {"algorithm": "eye", "environment": "dot", "mode": "greedy", "covey": "0", "checkpoint": "0"}
     return Source(policy, env, env.spec, policy.init(jax.random.key(seed)), (), facts)
+
+
+def agent_that_sees(name: str, encoder: str, explore: bool = False) -> Source:
+    """An untrained agent of the registry with an encoder of images, and with a part that only its critic sees."""
+    env: Any = Dot("large")
+    entry = agents.entry(name)
+    image = {"kind": encoder, "channels": [4, 4, 4], "features": 8}
+    networks = {"actor": {"hidden": [16]}, "critic": {"hidden": [16]}, "image": image}
+    agent = entry.make(from_json(entry.config, {"networks": networks}, "agent"), env.spec)
+    hyper = jax.tree.map(jnp.float32, entry.hyper())
+    facts = {"algorithm": name, "environment": "dot", "mode": "greedy", "covey": "0", "checkpoint": "0"}
+    return Source(agent, env, env.spec, agent.init(hyper, jax.random.key(0)), hyper, facts, explore)
