@@ -1,6 +1,6 @@
 """Trained policies as functions, and the values that their critics give to actions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,9 @@ import numpy as np
 from covey.agent import Critic, Decision, Policy
 from covey.agents.skills.contract import SkillAgent
 from covey.errors import CoveyError, require
+from covey.evaluation.used import used_parts, with_zeros
+from covey.inputs import Inputs
+from covey.observation import Obs
 from covey.training.member import where
 from covey.types import Array, EnvSpec, Key, Mode
 
@@ -19,9 +22,11 @@ from covey.types import Array, EnvSpec, Key, Mode
 class TrainedPolicy:
     """A trained policy as a function: observations in, actions out, both in the environment's units.
 
-    It takes one observation [obs_size], or those of N environments [N, obs_size], and keeps a memory for each: call
-    `reset` at the start of each episode. Creating it compiles it for one observation; the first call with N of them
-    compiles it for N.
+    It takes one observation, or those of N environments with a leading axis N, and keeps a memory for each: call
+    `reset` at the start of each episode. An observation is an array or a dictionary of arrays, as `EnvSpec.observation`
+    says; parts that the policy does not use, such as privileged ones of the critic, may be left out. A uint8 part takes
+    whole numbers from 0 to 255, and no floats. Creating the policy compiles it for one observation; the first call with
+    N of them compiles it for N.
 
     Args:
         policy: The policy or agent.
@@ -36,6 +41,7 @@ class TrainedPolicy:
         >>> policy.reset()
         >>> obs, _ = env.reset()
         >>> obs, reward, terminated, truncated, _ = env.step(policy(obs))
+        >>> actions = policy({"camera": images, "speed": speeds})        # [N, 64, 64, 3] and [N, 2]
     """
 
     def __init__(
@@ -48,15 +54,22 @@ class TrainedPolicy:
         explore: bool = False,
     ) -> None:
         mode: Mode = "sample" if explore else "greedy"
+        form = spec.observation
 
         def begin(key: Key) -> tuple[Any, Key]:
             key, key_begin = jax.random.split(key)
             return policy.begin(state, hyper, key_begin), key
 
-        def act(memory: Any, obs: Array, key: Key) -> tuple[Array, Any, Key]:
+        def decide(memory: Any, obs: Obs, key: Key) -> tuple[Array, Any, Key]:
             key, key_act = jax.random.split(key)
             decision = policy.act(state, hyper, memory, obs, key_act, mode)
             return spec.to_box(decision.action), decision.memory, key
+
+        self._key = jax.random.key(seed)
+        used = used_parts(lambda obs: decide(begin(self._key)[0], obs, self._key)[:2], form)
+
+        def act(memory: Any, values: list[Array], key: Key) -> tuple[Array, Any, Key]:
+            return decide(memory, with_zeros(form, dict(zip(used, values, strict=True))), key)
 
         def begin_some(chosen: Array, memory: Any, keys: Key) -> tuple[Any, Key]:
             return where(chosen, jax.vmap(begin)(keys), (memory, keys))
@@ -66,10 +79,10 @@ class TrainedPolicy:
         self._begin_all = jax.jit(jax.vmap(begin))
         self._begin_some = jax.jit(begin_some)
         self._act_all = jax.jit(jax.vmap(act))
-        self._size = spec.obs_size
-        self._key = jax.random.key(seed)
+        self._inputs = Inputs.of(form, used)
         self.reset()
-        self._act(self._memory, jnp.zeros(self._size), self._key)  # compiles, so that the first real call is fast
+        zeros = [np.zeros(part.shape, part.dtype) for _, part in self._inputs.named]
+        self._act(self._memory, zeros, self._key)  # compiles, so that the first real call is fast
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Starts new episodes, with new memories.
@@ -85,7 +98,9 @@ class TrainedPolicy:
             self._memory, self._key = self._begin(self._key)
             self._rows: tuple[int, ...] | None = None
             return
-        require(bool(self._rows), "`reset` of some rows needs a call with observations [N, obs_size] before it.")
+        require(
+            bool(self._rows), "`reset` of some rows needs a call with the observations of N environments before it."
+        )
         chosen = np.zeros(self._rows or (), bool)
         given = np.asarray(rows, int)
         require(
@@ -96,28 +111,22 @@ class TrainedPolicy:
         self._memory, self._keys = self._begin_some(chosen, self._memory, self._keys)
 
     def __call__(self, obs: Any) -> np.ndarray:
-        """Returns the action [action_size] for an observation [obs_size], or actions [N, action_size] for N of them."""
-        obs = np.asarray(obs, np.float32)
-        if obs.shape[:-1] != self._rows or obs.shape[-1] != self._size:
-            self._start(obs)
-        if np.isnan(obs).any():
-            raise CoveyError("The observation holds NaN: the action would too.")
-        if obs.ndim == 1:
-            action, self._memory, self._key = self._act(self._memory, obs, self._key)
+        """Returns the action [action_size] for one observation, or actions [N, action_size] for N of them."""
+        values, rows = self._inputs.read(obs)
+        if rows != self._rows:
+            self._start(rows)
+        if rows:
+            action, self._memory, self._keys = self._act_all(self._memory, values, self._keys)
         else:
-            action, self._memory, self._keys = self._act_all(self._memory, obs, self._keys)
+            action, self._memory, self._key = self._act(self._memory, values, self._key)
         return np.asarray(action)
 
-    def _start(self, obs: np.ndarray) -> None:
+    def _start(self, rows: tuple[int, ...]) -> None:
         """Prepares for as many environments as there are observations; an error in the middle of an episode."""
-        fits = obs.ndim in (1, 2) and obs.shape[-1] == self._size and len(obs) > 0
-        require(
-            fits, f"An observation has shape ({self._size},), or (N, {self._size}) for N environments, not {obs.shape}."
-        )
-        rows = obs.shape[:-1]
+        shape = self._inputs.named[0][1].shape
         require(
             self._rows is None,
-            f"Observations have shape {obs.shape}, and those before had {(*(self._rows or ()), self._size)}. Call "
+            f"Observations have shape {(*rows, *shape)}, and those before had {(*(self._rows or ()), *shape)}. Call "
             "`reset` before another number of environments.",
         )
         self._rows = rows
@@ -143,7 +152,7 @@ class FixedSkill:
         """Returns the memory of the skill."""
         return self.agent.memory_for(jnp.asarray(self.skill))
 
-    def act(self, state: Any, hyper: Any, memory: Any, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: Any, hyper: Any, memory: Any, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides as the policy does."""
         return self.policy.act(state, hyper, memory, obs, key, mode)
 
@@ -183,38 +192,63 @@ def q_values(
         spec: The spec of the environment.
         state: The agent's state.
         hyper: Its hyper-parameters.
-        obs: Observations [..., obs_size].
+        obs: Observations with any leading axes [...], an array or a dictionary. Parts that the critics do not use may
+            be left out.
         action: Actions [..., action_size] in the environment's units.
         target: Whether the target critics are asked.
     """
     require(
         isinstance(agent, Critic), f"{type(agent).__name__} has no `q_values`. An agent provides it as `covey.Critic`."
     )
-    obs = np.asarray(obs, np.float32)
+    used = _critic_parts(agent, policy, spec, state, hyper, obs, target)
+    inputs = Inputs.of(spec.observation, used, finite=True, any_rows=True)
     action = np.asarray(action, np.float32)
-    for name, x, size in (("obs", obs, spec.obs_size), ("action", action, spec.action_size)):
-        require(x.shape[-1:] == (size,), f"`{name}` must have shape (..., {size}), not {x.shape}.")
-        require(bool(np.isfinite(x).all()), f"`{name}` must be finite.")
-    try:
-        rows = np.broadcast_shapes(obs.shape[:-1], action.shape[:-1])
-    except ValueError:
-        raise CoveyError(f"`obs` {obs.shape} and `action` {action.shape} do not belong together.") from None
-    obs, action = (
-        np.broadcast_to(x, (*rows, x.shape[-1])).reshape(-1, x.shape[-1]) for x in (obs, spec.from_box(action))
+    values, leading = inputs.read(obs)
+    require(
+        action.shape[-1:] == (spec.action_size,),
+        f"`action` must have shape (..., {spec.action_size}), not {action.shape}.",
     )
-    found = np.asarray(_q_values(agent, policy, target, state, hyper, obs, action))
-    return found.reshape(-1, *rows)
+    require(bool(np.isfinite(action).all()), "`action` must be finite.")
+    try:
+        rows = np.broadcast_shapes(leading, action.shape[:-1])
+    except ValueError:
+        raise CoveyError(f"`obs` {values[0].shape} and `action` {action.shape} do not belong together.") from None
+
+    def flat(x: np.ndarray, axes: int) -> np.ndarray:
+        own = x.shape[x.ndim - axes :]
+        return np.broadcast_to(x, (*rows, *own)).reshape(-1, *own)
+
+    parts = {name: flat(x, len(part.shape)) for (name, part), x in zip(inputs.named, values, strict=True)}
+    found = _q_values(agent, policy, spec, target, state, hyper, parts, flat(spec.from_box(action), 1))
+    return np.asarray(found).reshape(-1, *rows)
 
 
-@partial(jax.jit, static_argnames=("agent", "policy", "target"))
+def _critic_parts(
+    agent: Any, policy: Policy[Any, Any, Any], spec: EnvSpec, state: Any, hyper: Any, obs: Any, target: bool
+) -> tuple[str, ...]:
+    """Returns the parts that are needed: all if all are given, which spares tracing; otherwise those that are used."""
+    names = tuple(spec.observation.parts)
+    if isinstance(obs, Mapping) and all(name in obs for name in names):
+        return names
+    memory = policy.begin(state, hyper, jax.random.key(0))
+    action = jnp.zeros(spec.action_size)
+    return used_parts(lambda one: agent.q_values(state, hyper, memory, one, action, target), spec.observation)
+
+
+@partial(jax.jit, static_argnames=("agent", "policy", "spec", "target"))
 def _q_values(
     agent: Critic[Any, Any, Any],
     policy: Policy[Any, Any, Any],
+    spec: EnvSpec,
     target: bool,
     state: Any,
     hyper: Any,
-    obs: Array,
+    parts: dict[str, Array],
     action: Array,
 ) -> Array:
     memory = policy.begin(state, hyper, jax.random.key(0))
-    return jax.vmap(lambda o, a: agent.q_values(state, hyper, memory, o, a, target), out_axes=1)(obs, action)
+
+    def values(given: dict[str, Array], action: Array) -> Array:
+        return agent.q_values(state, hyper, memory, with_zeros(spec.observation, given), action, target)
+
+    return jax.vmap(values, out_axes=1)(parts, action)

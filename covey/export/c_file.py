@@ -1,13 +1,15 @@
 """Writes a graph as a C header: static arrays and one function, no allocation, no library but math.h."""
 
-import re
 from typing import Any
 
 import numpy as np
 
 from covey.export.graph import Graph, Node
+from covey.export.names import c_input_names, c_name
 
-TYPES = {"float32": "float", "int32": "int32_t", "bool": "uint8_t"}
+TYPES = {"float32": "float", "int32": "int32_t", "uint8": "uint8_t", "bool": "uint8_t"}
+LIMITS = {"float32": ("-INFINITY", "INFINITY"), "int32": ("INT32_MIN", "INT32_MAX"), "uint8": ("0", "255")}
+"""The lowest and the highest number of a type."""
 EXPRESSIONS = {
     "add": "{0} + {1}",
     "subtract": "{0} - {1}",
@@ -54,7 +56,7 @@ HEADER = """\
 
    {name}_memory memory;
    {name}_reset(&memory);                  at the start of each episode
-   {name}_act(obs, {noise_call}&memory, action);   float obs[{obs}], action[{action}] in the units of the environment
+   {name}_act({call}&memory, action);   {shown}action[{action}] in the units of the environment
 
 {about}
 */
@@ -65,7 +67,7 @@ HEADER = """\
 #include <stdint.h>
 #include <string.h>
 
-#define {guard}_OBS {obs}
+{sizes}
 #define {guard}_ACTION {action}
 """
 
@@ -85,25 +87,18 @@ def c_header(graph: Graph, start: dict[str, np.ndarray], name: str, about: str) 
     writer = _Writer(graph)
     memory = [each for each in graph.inputs if each.startswith("memory.")]
     noise = list(graph.kinds)
-    fields = [f"  {TYPES[graph.inputs[m].dtype]} {_field(m)}[{_length(graph.inputs[m].shape)}];" for m in memory]
-    arguments = "".join(f"const float *{_field(each)}, " for each in noise)
-    shape = writer.shape(graph.outputs["action"])
+    fields = [f"  {TYPES[graph.inputs[m].dtype]} {c_name(m)}[{_length(graph.inputs[m].shape)}];" for m in memory]
+    arguments = "".join(f"const {TYPES[graph.inputs[each].dtype]} *{own}, " for each, own in writer.parts.items())
+    arguments += "".join(f"const float *{c_name(each)}, " for each in noise)
     lines = [
-        HEADER.format(
-            name=name,
-            guard=name.upper(),
-            obs=graph.inputs["obs"].shape[0],
-            action=shape[0],
-            about="\n".join(f"   {line}" for line in about.replace("*/", "* /").splitlines()),
-            noise_call="".join(f"{_field(each)}, " for each in noise),
-        ),
+        writer.header(name, about),
         f"typedef struct {{\n{chr(10).join(fields) or '  uint8_t unused;'}\n}} {name}_memory;\n",
         *(writer.array(each, x) for each, x in graph.constants.items()),
         f"static inline void {name}_reset({name}_memory *memory) {{",
         *(_first(m, start[m]) for m in memory),
         *([] if memory else ["  memory->unused = 0;"]),
         "}\n",
-        f"static inline void {name}_act(const float *obs, {arguments}{name}_memory *memory, float *action) {{",
+        f"static inline void {name}_act({arguments}{name}_memory *memory, float *action) {{",
         *([] if memory else ["  (void)memory;"]),
         *(f"  static {TYPES[n.output.dtype]} {n.output.name}[{_length(n.output.shape)}];" for n in writer.stored()),
         *(line for node in graph.nodes for line in writer.node(node)),
@@ -119,7 +114,7 @@ def _copied(writer: "_Writer", memory: list[str]) -> list[str]:
     changed = {name: source for name, source in sources.items() if source != name}
     lines = [f"  memcpy(action, {writer.at(writer.graph.outputs['action'])}, sizeof(float) * {writer.actions});"]
     for name, source in changed.items():
-        field = f"memory->{_field(name)}"
+        field = f"memory->{c_name(name)}"
         lines.append(f"  memcpy({field}, {writer.at(source)}, sizeof({field}));")
     return lines
 
@@ -127,11 +122,7 @@ def _copied(writer: "_Writer", memory: list[str]) -> list[str]:
 def _first(name: str, start: np.ndarray) -> str:
     """Returns the lines that set one part of the memory to its first value."""
     numbers = enumerate(np.asarray(start).ravel())
-    return "\n".join(f"  memory->{_field(name)}[{i}] = {_number(x)};" for i, x in numbers)
-
-
-def _field(name: str) -> str:
-    return re.sub(r"\W", "_", name.removeprefix("memory."))
+    return "\n".join(f"  memory->{c_name(name)}[{i}] = {_number(x)};" for i, x in numbers)
 
 
 def _length(shape: tuple[int, ...]) -> int:
@@ -171,7 +162,26 @@ class _Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.actions = _length(self.shape(graph.outputs["action"]))
+        self.parts = c_input_names(n for n in graph.inputs if not n.startswith(("memory.", "noise.")))
+        """The C names of the inputs for the observation."""
         self.aliases = {n.output.name: n.inputs[0] for n in graph.nodes if n.op == "reshape"}
+
+    def header(self, name: str, about: str) -> str:
+        """Returns the top of the header: how to use it, the contract, and the sizes."""
+        inputs = self.graph.inputs
+        sizes = {own: _length(inputs[each].shape) for each, own in self.parts.items()}
+        kinds = {own: TYPES[inputs[each].dtype] for each, own in self.parts.items()}
+        shown = ", ".join(f"{kinds[own]} {own}[{size}]" for own, size in sizes.items())
+        same = set(kinds.values()) == {"float"} and len(kinds) == 1
+        return HEADER.format(
+            name=name,
+            guard=name.upper(),
+            call="".join(f"{each}, " for each in (*sizes, *map(c_name, self.graph.kinds))),
+            shown=f"{shown}, " if same else f"{shown}, float ",
+            sizes="\n".join(f"#define {name.upper()}_{own.upper()} {size}" for own, size in sizes.items()),
+            action=self.shape(self.graph.outputs["action"])[0],
+            about="\n".join(f"   {line}" for line in about.replace("*/", "* /").splitlines()),
+        )
 
     def stored(self) -> list[Node]:
         """Returns the operations whose results need an array: a reshape does not."""
@@ -189,8 +199,8 @@ class _Writer:
         while name in self.aliases:
             name = self.aliases[name]
         if name.startswith("memory."):
-            return f"memory->{_field(name)}"
-        return _field(name) if name.startswith("noise.") else name
+            return f"memory->{c_name(name)}"
+        return c_name(name) if name.startswith("noise.") else self.parts.get(name, name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a value or a constant."""
@@ -311,12 +321,51 @@ class _Writer:
         return self._reduction(node, node.attributes["axes"], "0", "{out} += {x};")
 
     def _reduce_max(self, node: Node) -> list[str]:
-        lowest = "-INFINITY" if node.output.dtype == "float32" else "INT32_MIN"
-        return self._reduction(node, node.attributes["axes"], lowest, "if ({x} > {out}) {out} = {x};")
+        return self._reduction(
+            node, node.attributes["axes"], LIMITS[node.output.dtype][0], "if ({x} > {out}) {out} = {x};"
+        )
 
     def _reduce_min(self, node: Node) -> list[str]:
-        highest = "INFINITY" if node.output.dtype == "float32" else "INT32_MAX"
-        return self._reduction(node, node.attributes["axes"], highest, "if ({x} < {out}) {out} = {x};")
+        return self._reduction(
+            node, node.attributes["axes"], LIMITS[node.output.dtype][1], "if ({x} < {out}) {out} = {x};"
+        )
+
+    def _conv(self, node: Node) -> list[str]:
+        channels, outputs = self.shape(node.inputs[1])[2:]
+        columns = self.shape(node.inputs[1])[1]
+        body = [
+            f"      const float *w = &{self.at(node.inputs[1])}[(a * {columns} + b) * {channels * outputs}];",
+            f"      for (int k = 0; k < {channels}; k++)",
+            f"        for (int j = 0; j < {outputs}; j++) y[j] += x[k] * w[k * {outputs} + j];",
+        ]
+        return self._windows(node, self.shape(node.inputs[1])[:2], "0.0f", body)
+
+    def _max_pool(self, node: Node) -> list[str]:
+        body = [f"      for (int j = 0; j < {node.output.shape[3]}; j++) if (x[j] > y[j]) y[j] = x[j];"]
+        return self._windows(node, node.attributes["window"], "-INFINITY", body)
+
+    def _sum_pool(self, node: Node) -> list[str]:
+        body = [f"      for (int j = 0; j < {node.output.shape[3]}; j++) y[j] += x[j];"]
+        return self._windows(node, node.attributes["window"], "0.0f", body)
+
+    def _windows(self, node: Node, window: Any, first: str, body: list[str]) -> list[str]:
+        """Returns loops over the windows of images [N, H, W, C]: `body` adds one pixel `x` to one result `y`."""
+        count, height, width, channels = self.shape(node.inputs[0])
+        _, rows, columns, outputs = node.output.shape
+        (down, right), ((top, _), (left, _)) = node.attributes["strides"], node.attributes["padding"]
+        return [
+            f"  for (int n = 0; n < {count}; n++) for (int p = 0; p < {rows}; p++)",
+            f"  for (int q = 0; q < {columns}; q++) {{",
+            f"    float *y = &{node.output.name}[((n * {rows} + p) * {columns} + q) * {outputs}];",
+            f"    for (int j = 0; j < {outputs}; j++) y[j] = {first};",
+            f"    for (int a = 0; a < {window[0]}; a++) for (int b = 0; b < {window[1]}; b++) {{",
+            f"      const int r = p * {down} + a - {top}, s = q * {right} + b - {left};",
+            f"      if (r < 0 || r >= {height} || s < 0 || s >= {width}) continue;",
+            f"      const float *x = &{self.at(node.inputs[0])}[((n * {height} + r) * {width} + s) * {channels}];",
+            *body,
+            "    }",
+            "  }",
+        ]
 
     def _argmax(self, node: Node) -> list[str]:
         return self._position_of(node, ">")

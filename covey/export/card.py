@@ -3,6 +3,8 @@
 import json
 from typing import Any, NamedTuple
 
+from covey.export.names import observation_parts
+
 PARTS = "| {name} | {shape} | {dtype} | {meaning} |"
 
 
@@ -110,7 +112,7 @@ def _arrays(about: dict[str, Any]) -> list[str]:
     action = about["action"]
     limits = f"output; from {action['low']} to {action['high']}"
     parts = [
-        about["observation"] | {"meaning": "input"},
+        *(each | {"meaning": "input"} for each in observation_parts(about)),
         *(each | {"meaning": "input and, as NAME_out, output; see its `start`"} for each in about["memory"]),
         *(each | {"dtype": "float32", "meaning": f"input; {each['kind']} noise"} for each in about["noise"]),
         action | {"meaning": limits},

@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import require
+from covey.evaluation.used import CALLS, inner_jaxpr
+from covey.export.names import input_name, observation_parts
 from covey.export.opened import Arrays, Opened
 from covey.export.source import Source, as_keys, key_data
-from covey.export.trace import CALLS, DRAWS, memory_names, needed_equations
+from covey.export.trace import DRAWS, memory_names, needed_equations
+from covey.observation import Obs
 
 LIMIT = 1e-5
 """The largest difference, as a share of the range of an action."""
@@ -19,6 +22,8 @@ KEYS = 8
 """Random keys with which a greedy policy decides at each observation, always alike."""
 NEARBY, SHIFT = 16, 1e-5
 """A decision is a tie if the trained policy itself decides like the file at one of so many observations nearby."""
+BLOCK, LARGE = 50, 4096
+"""Observations that are decided at a time, if one of them has more numbers than `LARGE`: a convolution needs memory."""
 
 
 class Proof(NamedTuple):
@@ -52,27 +57,76 @@ def prove(source: Source, opened: Opened) -> Proof:
     Raises:
         CoveyError: The file decides differently, or does not fit the policy.
     """
+    _check_inputs(source, opened.about)
     obs, memory = source.situations
-    shown = opened.about["observation"]["shape"]
-    require(shown == [source.spec.obs_size], f"The file takes observations of shape {shown}, not {obs.shape[1:]}.")
-    names = [each["name"] for each in opened.about["memory"]]
-    require(names == list(memory_names(memory)), f"The file has the memory {names}, the policy another.")
-    noise = _noise(opened.about["noise"], len(obs))
-    decide = _policy(source, noise)
-    expected = decide(obs, memory)
-    leaves = [np.asarray(x) for x in jax.tree.leaves(memory)]
-    found = opened.step({"obs": obs} | dict(zip(names, leaves, strict=True)) | noise)
+    rows, block = _sizes(source)
+    noise = _noise(opened.about["noise"], rows)
+    decide = _policy(source)
+
+    def step(obs: Obs, memory: Any, noise: Arrays) -> Arrays:
+        parts = {input_name(name): x for name, x in source.inputs.by_name(obs).items()}
+        return opened.step(parts | dict(zip(memory_names(memory), jax.tree.leaves(memory), strict=True)) | noise)
+
+    expected = _in_blocks(decide, block, obs, memory, noise)
+    found = _in_blocks(step, block, obs, memory, noise)
     error = _differences(source, expected, found)
     limit = 0.0 if opened.is_exact else LIMIT
     wrong = np.flatnonzero(~(error <= limit))
-    ties = [row for row in wrong if _is_tie(source, decide, obs, memory, found, int(row))]
+
+    def is_tie(row: int) -> bool:
+        """Returns whether the trained policy decides like the file at an observation that is almost the same."""
+        taken = jax.tree.map(lambda x: np.repeat(x[row : row + 1], block, axis=0), (obs, memory, noise, found))
+        answers = decide(jax.tree.map(lambda x: _nearby(x, row), taken[0]), *taken[1:3])
+        return bool((_differences(source, answers, taken[3])[:NEARBY] < 100 * SHIFT).any())
+
+    ties = [row for row in map(int, wrong) if is_tie(row)]
     compared = np.delete(error, ties)
-    proof = Proof(len(obs), float(compared.max(initial=0.0)), len(ties))
+    proof = Proof(rows, float(compared.max(initial=0.0)), len(ties))
     require(
-        bool((compared <= limit).all()) and len(ties) <= len(obs) // 100,
+        bool((compared <= limit).all()) and len(ties) <= rows // 100,
         f"The file decides differently from the trained policy: {proof}. At most {limit:g} is allowed.",
     )
     return proof
+
+
+def _check_inputs(source: Source, about: dict[str, Any]) -> None:
+    """Raises an error if the inputs of a file are not those of the policy."""
+    form = source.inputs
+    own = [(input_name(name), list(part.shown), part.dtype) for name, part in form.named]
+    found = [(each["name"], each["shape"], each["dtype"]) for each in observation_parts(about)]
+    require(own == found, f"The file takes observations {found}, the policy {own}.")
+    names = [each["name"] for each in about["memory"]]
+    own_names = list(memory_names(source.start()))
+    require(names == own_names, f"The file has the memory {names}, the policy {own_names}.")
+
+
+def _sizes(source: Source) -> tuple[int, int]:
+    """Returns the number of observations that are compared, and of those that are decided at a time."""
+    rows = len(jax.tree.leaves(source.situations[0])[0])
+    numbers = sum(part.size * part.stack for _, part in source.inputs.named)
+    return rows, rows if numbers <= LARGE else min(BLOCK, rows)
+
+
+def _in_blocks(function: Callable[..., Arrays], block: int, *arrays: Any) -> Arrays:
+    """Calls a function with a few rows of arrays at a time. Returns the results of all rows."""
+    rows = len(jax.tree.leaves(arrays)[0])
+    starts = range(0, rows, block)
+    parts = [function(*jax.tree.map(lambda x, i=i: x[i : i + block], arrays)) for i in starts]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _nearby(x: np.ndarray, seed: int) -> np.ndarray:
+    """Returns rows of observations, the first ones changed a little: uint8 by 1 in one element, which is the least."""
+    random = np.random.default_rng(seed)
+    found = np.array(x)
+    near = found[:NEARBY]
+    if x.dtype == np.uint8:
+        flat = near.reshape(len(near), -1)
+        at = np.arange(len(near)), random.integers(0, flat.shape[1], len(near))
+        flat[at] = np.where(flat[at] > 0, flat[at] - 1, 1)
+        return found
+    near += SHIFT * np.maximum(1.0, np.abs(near)) * random.uniform(-1.0, 1.0, near.shape).astype(np.float32)
+    return found
 
 
 def check_is_greedy(source: Source) -> None:
@@ -80,11 +134,18 @@ def check_is_greedy(source: Source) -> None:
 
     Every observation is decided with several keys, so that a rare random choice is noticed as well.
     """
+    if not source.draws:
+        return
     obs, memory = source.situations
+    rows, block = _sizes(source)
     decide = jax.jit(jax.vmap(source.function))
-    answers = [jax.tree.leaves(decide(obs, memory, as_keys(key_data(len(obs), seed)))) for seed in range(KEYS)]
+
+    def answer(obs: Obs, memory: Any, keys: np.ndarray) -> Arrays:
+        return {str(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(decide(obs, memory, as_keys(keys))))}
+
+    answers = [_in_blocks(answer, block, obs, memory, key_data(rows, seed)) for seed in range(KEYS)]
     require(
-        all(np.array_equal(a, b) for other in answers[1:] for a, b in zip(answers[0], other, strict=True)),
+        all(np.array_equal(x, other[name]) for other in answers[1:] for name, x in answers[0].items()),
         "The greedy policy of this run draws random numbers, for example with TAAC's `epsilon`. A file can't: set "
         "it to 0, or export the exploring policy with `explore`.",
     )
@@ -101,18 +162,20 @@ def _noise(described: Sequence[dict[str, Any]], count: int) -> Arrays:
     return {each["name"]: draws[each["kind"]]((count, *each["shape"])) for each in described}
 
 
-def _policy(source: Source, noise: Arrays) -> Callable[[np.ndarray, Any], Arrays]:
-    """Returns the trained policy as a function of observations and memories, with these random numbers."""
+def _policy(source: Source) -> Callable[[Obs, Any, Arrays], Arrays]:
+    """Returns the trained policy as a function of observations, memories and random numbers."""
     many = jax.vmap(source.function, (0, 0, 0 if source.explore else None))
+    compiled = jax.jit(many)
 
-    def decide(obs: Any, memory: Any) -> Arrays:
-        keys = as_keys(noise["key"] if "key" in noise else key_data(len(obs), 0)) if source.explore else source.key
+    def decide(obs: Obs, memory: Any, noise: Arrays) -> Arrays:
+        rows = len(jax.tree.leaves(obs)[0])
+        keys = as_keys(noise["key"] if "key" in noise else key_data(rows, 0)) if source.explore else source.key
         if source.explore and "key" not in noise:
             closed = jax.make_jaxpr(many)(obs, memory, keys)
             inputs = jax.tree.leaves((obs, memory, keys))
             action, *new = _with_draws(closed.jaxpr, closed.consts, inputs, noise, itertools.count())
         else:
-            action, after = jax.jit(many)(obs, memory, keys)
+            action, after = compiled(obs, memory, keys)
             new = jax.tree.leaves(after)
         names = memory_names(memory)
         return {"action": np.asarray(action)} | dict(zip(names, map(np.asarray, new), strict=True))
@@ -131,9 +194,7 @@ def _with_draws(jaxpr: Any, constants: Any, inputs: Any, noise: Arrays, numbers:
             drawn = jnp.asarray(noise.get(f"noise.{next(numbers)}", np.zeros(shape, np.float32)))
             found = [drawn if kind == "normal" else drawn * (given[2] - given[1]) + given[1]]
         elif equation.primitive.name in CALLS:
-            params = equation.params
-            inner = next(params[each] for each in ("jaxpr", "call_jaxpr", "fun_jaxpr") if each in params)
-            found = _with_draws(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given, noise, numbers)
+            found = _with_draws(*inner_jaxpr(equation), given, noise, numbers)
         else:
             found = equation.primitive.bind(*given, **equation.params)
             found = found if equation.primitive.multiple_results else [found]
@@ -152,19 +213,3 @@ def _differences(source: Source, expected: Arrays, found: Arrays) -> np.ndarray:
         error = np.abs(x.astype(np.float64) - y.astype(np.float64)) / scale
         rows = np.maximum(rows, error.reshape(len(rows), -1).max(axis=1, initial=0.0))
     return rows
-
-
-def _is_tie(
-    source: Source, decide: Callable[[np.ndarray, Any], Arrays], obs: np.ndarray, memory: Any, found: Arrays, row: int
-) -> bool:
-    """Returns whether the trained policy decides like the file at an observation that is almost the same."""
-    random = np.random.default_rng(row)
-    nearby = np.array(obs)
-    scale = SHIFT * np.maximum(1.0, np.abs(obs[row]))
-    nearby[:NEARBY] = obs[row] + scale * random.uniform(-1.0, 1.0, (NEARBY, obs.shape[1])).astype(np.float32)
-    same = jax.tree.map(lambda x: np.concatenate([np.repeat(x[row : row + 1], NEARBY, axis=0), x[NEARBY:]]), memory)
-    answers = decide(nearby, same)
-    repeated = {
-        name: np.concatenate([np.repeat(x[row : row + 1], NEARBY, axis=0), x[NEARBY:]]) for name, x in found.items()
-    }
-    return bool((_differences(source, answers, repeated)[:NEARBY] < 100 * SHIFT).any())

@@ -23,7 +23,7 @@ class Value(NamedTuple):
     Args:
         name: Its name.
         shape: Its shape; -1 is the batch.
-        dtype: Its type: float32, int32 or bool.
+        dtype: Its type: float32, int32, uint8 or bool.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Graph:
     """A graph that is being built.
 
     Args:
-        inputs: Inputs: `obs`, `memory.*` and `noise.*`.
+        inputs: Inputs: first the parts of the observation, then `memory.*` and `noise.*`.
         nodes: Operations, in the order in which they can be computed.
         constants: Constants by name.
         outputs: Names of the results by output: `action`, and `memory.*`.
@@ -117,7 +117,8 @@ class Graph:
             return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
         if isinstance(x, Value) and x.shape == shape:
             return x
-        return self.emit("expand", (x, self.inputs["obs"]), shape, str(x.dtype), to=list(shape))
+        first = next(iter(self.inputs.values()))  # a part of the observation, which knows the size of the batch
+        return self.emit("expand", (x, first), shape, str(x.dtype), to=list(shape))
 
     def name(self, x: Operand) -> str:
         """Returns the name of a value; a constant is stored, once if it is used twice."""

@@ -64,7 +64,8 @@ def onnx_model(graph: Graph, about: dict[str, str]) -> bytes:
         shown = name if name == "action" else f"{name}_out"
         writer.add("Identity", [source], shown)
         outputs.append(_info(shown, writer.output_of(source)))
-    constants = graph.constants | writer.constants
+    read = {name for node in writer.nodes for name in node.input}
+    constants = {name: x for name, x in (graph.constants | writer.constants).items() if name in read}
     model = helper.make_model(
         helper.make_graph(
             writer.nodes,
@@ -205,6 +206,31 @@ class _Writer:
 
     def _argmin(self, inputs: list[str], output: str, node: Node) -> None:
         self._index("ArgMin", inputs, output, node)
+
+    def _conv(self, inputs: list[str], output: str, node: Node) -> None:
+        """Adds a convolution. ONNX wants the channels first."""
+        x, kernel = inputs
+        if kernel in self.graph.constants:
+            name = f"{kernel}_first"
+            self.constants[name] = np.ascontiguousarray(self.graph.constants[kernel].transpose(3, 2, 0, 1))
+        else:
+            name = self.add("Transpose", [kernel], perm=[3, 2, 0, 1])
+        self._on_images("Conv", [x, name], output, node)
+
+    def _max_pool(self, inputs: list[str], output: str, node: Node) -> None:
+        self._on_images("MaxPool", inputs, output, node, kernel_shape=node.attributes["window"])
+
+    def _sum_pool(self, inputs: list[str], output: str, node: Node) -> None:
+        window = node.attributes["window"]
+        mean = self._on_images("AveragePool", inputs, "", node, kernel_shape=window, count_include_pad=1)
+        self.add("Mul", [mean, self.constant(np.prod(window), np.float32)], output)
+
+    def _on_images(self, op: str, inputs: list[str], output: str, node: Node, **attributes: Any) -> str:
+        """Adds a node on images with the channels first, between two transpositions. Returns the name of the result."""
+        first = self.add("Transpose", inputs[:1], perm=[0, 3, 1, 2])
+        (top, bottom), (left, right) = node.attributes["padding"]
+        how = {"strides": node.attributes["strides"], "pads": [top, left, bottom, right], **attributes}
+        return self.add("Transpose", [self.add(op, [first, *inputs[1:]], **how)], output, perm=[0, 2, 3, 1])
 
     def _index(self, op: str, inputs: list[str], output: str, node: Node) -> None:
         found = self.add(op, inputs, axis=node.attributes["axis"], keepdims=0)

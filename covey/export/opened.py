@@ -15,11 +15,12 @@ import numpy as np
 
 from covey.errors import CoveyError, require
 from covey.export import runner
+from covey.export.names import c_input_names, c_name, observation_parts
 from covey.export.seal import read_sealed
 
 Arrays = dict[str, np.ndarray]
-FORMAT = 1
-C_TYPES = {"float32": "float", "int32": "int32_t", "bool": "uint8_t"}
+FORMATS = (1, 2)
+C_TYPES = {"float32": "float", "int32": "int32_t", "uint8": "uint8_t", "bool": "uint8_t"}
 
 
 class Opened(Protocol):
@@ -37,7 +38,7 @@ class Opened(Protocol):
         """Makes one decision for a batch.
 
         Args:
-            inputs: `obs`, `memory.*` and `noise.*`, each [batch, ...].
+            inputs: The parts of the observation, `memory.*` and `noise.*`, each [batch, ...].
 
         Returns:
             `action` and the new `memory.*`.
@@ -55,7 +56,7 @@ def open_policy(path: Path) -> Opened:
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise CoveyError(f"{path} is damaged: {error}") from None
     version = opened.about.get("format")
-    require(version == FORMAT, f"{path} has format {version}; this covey reads format {FORMAT}. Export it again.")
+    require(version in FORMATS, f"{path} has format {version}; this covey reads {FORMATS}. Export it again.")
     return opened
 
 
@@ -130,6 +131,7 @@ class CPolicy:
         require(compiler is not None, "A policy in C needs a C compiler (cc, gcc or clang), and none was found.")
         text = data.decode()
         self.about = json.loads(text[text.index("{") : re.search(r"^   \}$", text, re.MULTILINE).end()])  # type: ignore[union-attr]
+        self.parts = {each["name"]: each["dtype"] for each in observation_parts(self.about)}
         self.fields = [(each["name"], each["shape"], each["dtype"]) for each in self.about["memory"]]
         self.noise = [each["name"] for each in self.about["noise"]]
         with tempfile.TemporaryDirectory() as folder:
@@ -145,32 +147,31 @@ class CPolicy:
 
     def _wrapper(self) -> str:
         """Returns C code that takes the memory as one array per part."""
-        names = [_c_name(name) for name, _, _ in self.fields]
-        arguments = "".join(f", {C_TYPES[dtype]} *{_c_name(name)}" for name, _, dtype in self.fields)
-        noise = "".join(f", const float *{_c_name(name)}" for name in self.noise)
-        given = "".join(f"{_c_name(name)}, " for name in self.noise)
-        copies = [f"memcpy(memory.{n}, {n}, sizeof memory.{n});" for n in names]
-        back = [f"memcpy({n}, memory.{n}, sizeof memory.{n});" for n in names]
+        names = [c_name(name) for name, _, _ in self.fields]
+        own = c_input_names(self.parts)
+        parts = ", ".join(f"const {C_TYPES[dtype]} *{own[name]}" for name, dtype in self.parts.items())
+        arguments = "".join(f", {C_TYPES[dtype]} *m_{c_name(name)}" for name, _, dtype in self.fields)
+        noise = "".join(f", const float *{c_name(name)}" for name in self.noise)
+        given = "".join(f"{each}, " for each in (*own.values(), *map(c_name, self.noise)))
+        copies = [f"memcpy(memory.{n}, m_{n}, sizeof memory.{n});" for n in names]
+        back = [f"memcpy(m_{n}, memory.{n}, sizeof memory.{n});" for n in names]
         return (
             '#include "policy.h"\n'
-            f"void step(const float *obs{noise}{arguments}, float *action) {{\n"
+            f"void step({parts}{noise}{arguments}, float *action) {{\n"
             f"  policy_memory memory;\n  policy_reset(&memory);\n  {' '.join(copies)}\n"
-            f"  policy_act(obs, {given}&memory, action);\n  {' '.join(back)}\n}}\n"
+            f"  policy_act({given}&memory, action);\n  {' '.join(back)}\n}}\n"
         )
 
     def step(self, inputs: Arrays) -> Arrays:
         """Makes one decision for a batch, row by row."""
-        obs = np.ascontiguousarray(inputs["obs"], np.float32)
+        parts = [np.ascontiguousarray(inputs[name], dtype) for name, dtype in self.parts.items()]
+        count = len(parts[0])
         noise = [np.ascontiguousarray(inputs[name], np.float32) for name in self.noise]
         kinds = {name: "uint8" if dtype == "bool" else dtype for name, _, dtype in self.fields}
         memory = [np.array(inputs[name], kind, order="C") for name, kind in kinds.items()]
-        action = np.zeros((len(obs), *self.about["action"]["shape"]), np.float32)
-        for row in range(len(obs)):
-            arrays = [obs, *noise, *memory, action]
+        action = np.zeros((count, *self.about["action"]["shape"]), np.float32)
+        for row in range(count):
+            arrays = [*parts, *noise, *memory, action]
             self.library.step(*(ctypes.c_void_p(x[row : row + 1].ctypes.data) for x in arrays))
-        parts = zip(self.fields, memory, strict=True)
-        return {"action": action} | {name: x.astype(dtype) for (name, _, dtype), x in parts}
-
-
-def _c_name(name: str) -> str:
-    return re.sub(r"\W", "_", name.removeprefix("memory."))
+        after = zip(self.fields, memory, strict=True)
+        return {"action": action} | {name: x.astype(dtype) for (name, _, dtype), x in after}

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 
 from covey.errors import require
+from covey.export.names import observation_parts
 from covey.export.opened import open_policy
+from covey.inputs import Inputs
+from covey.observation import Part
 
 
 def load_policy(path: str | Path, seed: int = 0) -> "ExportedPolicy":
@@ -33,7 +36,9 @@ def load_policy(path: str | Path, seed: int = 0) -> "ExportedPolicy":
 class ExportedPolicy:
     """A policy from a file: observation in, action out, both in the environment's units.
 
-    It keeps the policy's memory between calls: call `reset` at the start of each episode.
+    It keeps the policy's memory between calls: call `reset` at the start of each episode. An observation is an array,
+    or a dictionary of arrays by name of part, as `about["observation"]` says. Parts of the environment that the policy
+    does not use (`about["ignored"]`) may be given or left out.
 
     Args:
         path: The file.
@@ -49,7 +54,10 @@ class ExportedPolicy:
         self._opened = open_policy(path)
         self.about: dict[str, Any] = self._opened.about
         """The contract: names, shapes, types and limits of what goes in and out, and where the policy is from."""
-        self._size = self.about["observation"]["shape"][0]
+        parts = observation_parts(self.about)
+        named = tuple((each.get("part", each["name"]), Part(each["shape"], each["dtype"])) for each in parts)
+        self._inputs = Inputs(named, tuple(self.about.get("ignored", ())), finite=True)
+        self._names = [each["name"] for each in parts]
         self._random = np.random.default_rng(seed)
         self.reset()
 
@@ -69,20 +77,16 @@ class ExportedPolicy:
                 x[rows] = start[name][0]
 
     def __call__(self, obs: Any) -> np.ndarray:
-        """Returns the action for an observation [obs_size], or the actions for a batch [N, obs_size]."""
-        obs = np.asarray(obs, np.float32)
-        batch = obs[None] if obs.ndim == 1 else obs
-        require(
-            batch.ndim == 2 and batch.shape[1] == self._size,
-            f"An observation has shape ({self._size},), or a batch (N, {self._size}), not {obs.shape}.",
-        )
-        require(bool(np.isfinite(batch).all()), "The observation holds NaN or an infinity.")
-        memory = self._start(len(batch)) if self._memory is None else self._memory
-        held = next((len(x) for x in memory.values()), len(batch))
-        require(held == len(batch), f"The batch has {len(batch)} rows, not {held} as before: call reset() first.")
-        found = self._opened.step({"obs": batch} | memory | self._noise(len(batch)))
+        """Returns the action for one observation, or the actions for a batch with a leading axis."""
+        values, rows = self._inputs.read(obs)
+        count = rows[0] if rows else 1
+        batch = dict(zip(self._names, values if rows else [x[None] for x in values], strict=True))
+        memory = self._start(count) if self._memory is None else self._memory
+        held = next((len(x) for x in memory.values()), count)
+        require(held == count, f"The batch has {count} rows, not {held} as before: call reset() first.")
+        found = self._opened.step(batch | memory | self._noise(count))
         self._memory = {name: found[name] for name in memory}
-        return found["action"][0] if obs.ndim == 1 else found["action"]
+        return found["action"] if rows else found["action"][0]
 
     def _start(self, count: int) -> dict[str, np.ndarray]:
         """Returns the memory of a batch at the start of its episodes."""

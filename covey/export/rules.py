@@ -294,6 +294,91 @@ def _dot_general(graph: Graph, inputs: list[Operand], params: dict[str, Any], sh
     return _reshaped(graph, product, shape)
 
 
+@rule("conv_general_dilated")
+def _conv(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    """Writes a convolution in one or two dimensions as one of images [N, H, W, C] with kernels [h, w, C, O]."""
+    x, kernel = inputs
+    numbers = params["dimension_numbers"]
+    padding = [[int(low), int(high)] for low, high in params["padding"]]
+    strides = [int(step) for step in params["window_strides"]]
+    plain = (
+        {*params["lhs_dilation"], *params["rhs_dilation"], params["feature_group_count"], params["batch_group_count"]}
+        == {1}
+        and min(min(each) for each in padding) >= 0
+        and len(strides) <= 2
+        and dtype == str(x.dtype) == "float32"
+    )
+    require(plain, "The policy has a convolution with groups or dilation, which only the format jax can store.")
+    x = _transposed(graph, x, [numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]])
+    kernel = _transposed(graph, kernel, [*numbers.rhs_spec[2:], numbers.rhs_spec[1], numbers.rhs_spec[0]])
+    places = [numbers.out_spec[0], *numbers.out_spec[2:], numbers.out_spec[1]]
+    natural = tuple(shape[axis] for axis in places)
+    made_shape = natural
+    if len(strides) == 1:
+        x = _reshaped(graph, x, (x.shape[0], 1, *x.shape[1:]))
+        kernel = _reshaped(graph, kernel, (1, *kernel.shape))
+        padding, strides, made_shape = [[0, 0], *padding], [1, *strides], (natural[0], 1, *natural[1:])
+    made = graph.emit("conv", (x, kernel), made_shape, dtype, strides=strides, padding=padding)
+    return _transposed(graph, _reshaped(graph, made, natural), [places.index(axis) for axis in range(len(places))])
+
+
+@rule("reduce_window_max")
+def _max_pool(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    return _pooled(graph, "max_pool", inputs[0], params, shape, dtype)
+
+
+@rule("reduce_window_sum")
+def _sum_pool(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    return _pooled(graph, "sum_pool", inputs[0], params, shape, dtype)
+
+
+@rule("pad")
+def _pad(graph: Graph, inputs: list[Operand], params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    """Writes padding as concatenation."""
+    x, value = inputs
+    for axis, (low, high, inner) in enumerate(params["padding_config"]):
+        require(
+            inner == 0 and low >= 0 and high >= 0,
+            "The policy pads an array between its elements or by less than 0, which only the format jax can store.",
+        )
+        if low == high == 0:
+            continue
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        one = _reshaped(graph, value, (1,) * len(x.shape))
+        ends = [graph.expand(one, (*before, int(size), *after)) if size else None for size in (low, high)]
+        blocks = [each for each in (ends[0], x, ends[1]) if each is not None]
+        x = graph.emit("concatenate", blocks, (*before, x.shape[axis] + int(low + high), *after), dtype, axis=axis)
+    return x
+
+
+def _pooled(graph: Graph, op: str, x: Operand, params: dict[str, Any], shape: Shape, dtype: str) -> Operand:
+    """Writes a reduction over windows along one or two neighbouring axes as one of images [N, H, W, C]."""
+    window, strides = ([int(size) for size in params[f"window_{each}"]] for each in ("dimensions", "strides"))
+    padding = [[int(low), int(high)] for low, high in params["padding"]]
+    moved = [a for a in range(len(shape)) if (window[a], strides[a], padding[a]) != (1, 1, [0, 0])]
+    if not moved:
+        return x
+    first, last = moved[0], moved[-1]
+    plain = {*params["base_dilation"], *params["window_dilation"]} == {1} and last - first <= 1 and dtype == "float32"
+    require(plain, "The policy reduces windows of several axes or with dilation, which only the format jax can store.")
+    axes = slice(first, last + 1)
+    more = 1 - (last - first)  # a window along one axis has a second one of one element
+
+    def as_images(sizes: Shape) -> Shape:
+        return (_size(sizes[:first]), *sizes[axes], *[1] * more, _size(sizes[last + 1 :]))
+
+    made = graph.emit(
+        op,
+        (_reshaped(graph, x, as_images(tuple(x.shape))),),
+        as_images(shape),
+        dtype,
+        window=window[axes] + [1] * more,
+        strides=strides[axes] + [1] * more,
+        padding=padding[axes] + [[0, 0]] * more,
+    )
+    return _reshaped(graph, made, shape)
+
+
 def sliced(graph: Graph, x: Operand, start: Any, stop: Any, steps: Any, shape: Shape) -> Operand:
     """Returns x[start:stop:step] along every axis; the batch stays whole."""
     ends = [None if size == BATCH else int(end) for size, end in zip(x.shape, stop, strict=True)]

@@ -12,7 +12,9 @@ from covey.agent import Policy
 from covey.envs.base import Env, HostEnv
 from covey.errors import require
 from covey.evaluation.record import record
+from covey.evaluation.used import used_inputs, used_parts, with_zeros
 from covey.export.trace import needed_equations
+from covey.observation import OBS, Obs, Observation
 from covey.types import Array, EnvSpec, Key
 
 Mode = Literal["greedy", "sample"]
@@ -27,7 +29,8 @@ class Source:
     Args:
         policy: The policy.
         env: Its environment, in which the proof plays episodes.
-        spec: Sizes and limits of the environment's own observations and actions.
+        spec: Sizes and limits of the environment's own observations and actions. Those of `env` may have further parts,
+            which `Described` adds.
         state: The policy's state.
         hyper: Its hyper-parameters.
         facts: What the file should say about it: environment, algorithm, digest of the checkpoint.
@@ -52,16 +55,36 @@ class Source:
         whole = self._begin()
         return jax.tree.map(lambda x, idle: () if idle else x, whole, self._idle)
 
-    def function(self, obs: Array, memory: Any, key: Key) -> tuple[Array, Any]:
-        """Returns the action in the environment's own units, and the new memory."""
+    @cached_property
+    def inputs(self) -> Observation:
+        """The parts of an observation that the policy uses; one array if the only one is called "obs"."""
+        form = self.env.spec.observation
+        used = used_parts(lambda obs: self._act(obs, self._begin(), self.key), form)
+        parts = {name: form.parts[name] for name in used}
+        return Observation.of(parts[OBS] if tuple(used) == (OBS,) else parts)
+
+    @cached_property
+    def draws(self) -> bool:
+        """True if the decisions may depend on the random key."""
+        closed = jax.make_jaxpr(self.function)(self.inputs.zeros(), self.start(), self.key)
+        return used_inputs(closed.jaxpr)[-1]
+
+    def function(self, obs: Obs, memory: Any, key: Key) -> tuple[Array, Any]:
+        """Returns the action in the environment's own units, and the new memory.
+
+        Args:
+            obs: One observation, of the parts in `inputs`.
+            memory: The memory, as `start` returns it.
+            key: A random key.
+        """
         whole = jax.tree.map(lambda x, idle, given: x if idle else given, self._begin(), self._idle, memory)
-        action, new = self._act(obs, whole, key)
+        action, new = self._act(with_zeros(self.env.spec.observation, self.inputs.by_name(obs)), whole, key)
         return action, jax.tree.map(lambda x, idle: () if idle else x, new, self._idle)
 
     def _begin(self) -> Any:
         return self.policy.begin(self.state, self.hyper, self.key)
 
-    def _act(self, obs: Array, memory: Any, key: Key) -> tuple[Array, Any]:
+    def _act(self, obs: Obs, memory: Any, key: Key) -> tuple[Array, Any]:
         mode: Mode = "sample" if self.explore else "greedy"
         decision = self.policy.act(self.state, self.hyper, memory, obs, key, mode)
         return self.spec.to_box(decision.action), decision.memory
@@ -73,18 +96,18 @@ class Source:
         if not leaves:
             return jax.tree.unflatten(structure, [])
 
-        def act(obs: Array, leaves: list[Any], key: Key) -> list[Any]:
+        def act(leaves: list[Any], obs: Obs, key: Key) -> list[Any]:
             action, new = self._act(obs, jax.tree.unflatten(structure, leaves), key)
             return [action, *jax.tree.leaves(new)]
 
-        jaxpr = jax.make_jaxpr(act)(jnp.zeros(self.spec.obs_size), leaves, self.key).jaxpr
+        jaxpr = jax.make_jaxpr(act)(leaves, self.env.spec.observation.zeros(), self.key).jaxpr
         read = {id(atom) for equation in needed_equations(jaxpr) for atom in equation.invars}
-        parts = zip(jaxpr.invars[1:-1], jaxpr.outvars[1:], strict=True)
+        parts = zip(jaxpr.invars[: len(leaves)], jaxpr.outvars[1:], strict=True)
         return jax.tree.unflatten(structure, [old is new and id(old) not in read for old, new in parts])
 
     @cached_property
-    def situations(self) -> tuple[np.ndarray, Any]:
-        """Observations of real episodes [rows, obs_size], and the memory of the trained policy at each of them."""
+    def situations(self) -> tuple[Obs, Any]:
+        """Observations of real episodes [rows, ...], and the memory of the trained policy at each of them."""
 
         def step(memory: Any, obs: Any) -> tuple[Any, Any]:
             return self.function(obs, memory, self.key)[1], memory
@@ -94,21 +117,37 @@ class Source:
             return jax.vmap(lambda episode: jax.lax.scan(step, self.start(), episode)[1])(obs)
 
         episodes = self._episodes(ROWS)
-        longest = max(map(len, episodes))
-        padded = np.stack([np.pad(obs, ((0, longest - len(obs)), (0, 0)), mode="edge") for obs in episodes])
-        made = np.arange(longest) < np.array([len(obs) for obs in episodes])[:, None]
-        return padded[made], jax.tree.map(lambda x: np.asarray(x)[made], memories(padded))
+        lengths = np.array([len(jax.tree.leaves(obs)[0]) for obs in episodes])
 
-    def _episodes(self, count: int) -> list[np.ndarray]:
-        """Plays greedy episodes. Returns the observations [T, obs_size] of each, `count` in all."""
-        found: list[np.ndarray] = []
-        while (missing := count - sum(map(len, found))) > 0:
+        def padded(*parts: np.ndarray) -> np.ndarray:
+            filled = np.zeros((len(parts), lengths.max(), *parts[0].shape[1:]), parts[0].dtype)
+            for row, x in zip(filled, parts, strict=True):
+                row[: len(x)] = x
+                row[len(x) :] = x[-1]
+            return filled
+
+        obs = jax.tree.map(padded, *episodes)
+        made = np.arange(lengths.max()) < lengths[:, None]
+        return jax.tree.map(lambda x: np.asarray(x)[made], (obs, memories(obs) if self._has_memory else self.start()))
+
+    @property
+    def _has_memory(self) -> bool:
+        return bool(jax.tree.leaves(self.start()))
+
+    def _episodes(self, count: int) -> list[Obs]:
+        """Plays greedy episodes. Returns the observations [T, ...] of each, `count` in all."""
+        found: list[Obs] = []
+        missing = count
+        while missing > 0:
             key = jax.random.fold_in(jax.random.key(1), len(found))
             length = self.env.spec.episode_length
             episode = record(self.policy, self.env, self.state, self.hyper, key, length, frames_per_second=0)
-            obs = np.asarray(episode.obs, np.float32)[:missing, : self.spec.obs_size]
-            require(bool(np.isfinite(obs).all()), "An episode of the policy had an observation that is not finite.")
-            found.append(obs)
+            given = self.env.spec.observation.by_name(episode.obs)
+            obs = {name: np.asarray(given[name], part.dtype)[:missing] for name, part in self.inputs.named}
+            finite = all(bool(np.isfinite(x).all()) for x in obs.values())
+            require(finite, "An episode of the policy had an observation that is not finite.")
+            found.append(self.inputs.of_names(obs))
+            missing -= len(next(iter(obs.values())))
         return found
 
 

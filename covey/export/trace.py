@@ -13,48 +13,61 @@ import numpy as np
 from jax import export
 
 from covey.errors import require
+from covey.evaluation.used import CALLS, inner_jaxpr
 from covey.export.graph import Graph, Operand, Value
+from covey.export.names import input_name
 from covey.export.rules import dtype_of, result, shape_of, sliced
+from covey.observation import Observation, Part
 
 KEY = object()
 """Stands for a random key that is not known, and for the keys made of it."""
-CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
-"""Equations that contain others."""
 DRAWS = {"_normal_real": "normal", "_uniform": "uniform"}
 """Functions of jax.random, and the distribution of the input that takes their place."""
 
 
 def trace(
-    function: Callable[..., Any], obs_size: int, memory: Any, key: Any, *, batched: bool = True, explore: bool = False
+    function: Callable[..., Any],
+    observation: int | Part | Observation,
+    memory: Any,
+    key: Any,
+    *,
+    batched: bool = True,
+    explore: bool = False,
 ) -> Graph:
     """Traces a policy.
 
     Args:
         function: `function(obs, memory, key)` returns the action and the new memory in one environment.
-        obs_size: Numbers in an observation.
+        observation: The form of an observation; the size of a vector is enough.
         memory: The memory at the start of an episode.
         key: A random key. Without `explore` the graph holds what the policy does with this key.
         batched: The graph takes a batch of any size; otherwise one observation.
         explore: Random numbers are inputs of the graph.
 
     Returns:
-        The graph, with the inputs `obs`, `memory.*` and `noise.*` and the outputs `action` and `memory.*`.
+        The graph, with inputs for the observation (`obs`, or the names of its parts), `memory.*` and `noise.*`, and the
+        outputs `action` and `memory.*`.
     """
     leaves, structure = jax.tree.flatten(memory)
     names = memory_names(memory)
-    arrays = [jnp.zeros(obs_size), *leaves]
+    form = Observation.of(observation)
+    parts = form.parts
 
     def policy(values: Sequence[Any], key: Any) -> list[Any]:
-        action, new = function(values[0], jax.tree.unflatten(structure, values[1:]), key)
+        obs = form.of_names(dict(zip(parts, values[: len(parts)], strict=True)))
+        action, new = function(obs, jax.tree.unflatten(structure, values[len(parts) :]), key)
         return [action, *jax.tree.leaves(new)]
 
     batch = export.symbolic_shape("batch") if batched else ()
-    inputs = [jax.ShapeDtypeStruct((*batch, *jnp.shape(x)), jnp.asarray(x).dtype) for x in arrays]
+    arrays = [*(jax.ShapeDtypeStruct(part.shown, part.dtype) for part in parts.values()), *map(jnp.asarray, leaves)]
+    inputs = [jax.ShapeDtypeStruct((*batch, *x.shape), x.dtype) for x in arrays]
     keys = jax.ShapeDtypeStruct((*batch,), key.dtype) if explore else key
     many = jax.vmap(policy, (0, 0 if explore else None)) if batched else policy
     closed, shapes = jax.make_jaxpr(many, return_shape=True)(inputs, keys)
     graph = Graph()
-    values = [graph.input(n, shape_of(x), dtype_of(x)) for n, x in zip(("obs", *names), inputs, strict=True)]
+    values = [
+        graph.input(n, shape_of(x), dtype_of(x)) for n, x in zip((*map(input_name, parts), *names), inputs, strict=True)
+    ]
     found = _walk(graph, closed.jaxpr, closed.consts, [*values, KEY if explore else key])
     outputs = [graph.expand(x, shape_of(shape)) for x, shape in zip(found, shapes, strict=True)]
     return graph.finish(dict(zip(("action", *names), outputs, strict=True)))
@@ -102,8 +115,7 @@ def _equation(graph: Graph, equation: Any, inputs: list[Any]) -> list[Any]:
         draw = _draw(graph, equation, inputs, outputs)
         if draw is not None:
             return [draw]
-        inner = next(equation.params[each] for each in ("jaxpr", "call_jaxpr", "fun_jaxpr") if each in equation.params)
-        return _walk(graph, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
+        return _walk(graph, *inner_jaxpr(equation), inputs)
     is_known = not any(isinstance(x, Value) or x is KEY for x in inputs)
     if is_known and all(isinstance(size, int | np.integer) for x in outputs for size in x.shape):
         return _computed(equation, inputs)

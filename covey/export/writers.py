@@ -16,6 +16,7 @@ from covey.errors import CoveyError, require
 from covey.export.c_file import c_header
 from covey.export.contract import contract
 from covey.export.graph import Graph
+from covey.export.names import input_name
 from covey.export.onnx_file import onnx_model
 from covey.export.seal import SEAL, sealed
 from covey.export.source import Source, as_keys
@@ -28,7 +29,12 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 def graph_of(source: Source, batched: bool = True) -> Graph:
     """Traces a policy as a graph."""
     how = {"batched": batched, "explore": source.explore}
-    return trace(source.function, source.spec.obs_size, source.start(), source.key, **how)
+    return trace(source.function, source.inputs, source.start(), source.key, **how)
+
+
+def contract_of(source: Source, graph: Graph | None) -> dict[str, Any]:
+    """Returns the contract of a policy."""
+    return contract(source.spec, source.start(), graph, source.facts, source.inputs)
 
 
 def require_package(name: str, kind: str) -> None:
@@ -42,14 +48,14 @@ def write_onnx(source: Source) -> bytes:
     require_package("onnx", "onnx")
     require_package("onnxruntime", "onnx")
     graph = graph_of(source)
-    about = contract(source.spec, source.start(), graph, source.facts)
+    about = contract_of(source, graph)
     return sealed(onnx_model(graph, {"covey": json.dumps(about), "seal": SEAL}))
 
 
 def write_numpy(source: Source) -> bytes:
     """Returns a policy as a NumPy archive, for `covey/export/runner.py`."""
     graph = graph_of(source)
-    about = contract(source.spec, source.start(), graph, source.facts)
+    about = contract_of(source, graph)
     nodes = [(node.op, node.inputs, node.output.name, node.attributes) for node in graph.nodes]
     texts = {"about": np.array(json.dumps(about)), "graph": np.array(json.dumps([nodes, graph.outputs]))}
     buffer = io.BytesIO()
@@ -60,7 +66,7 @@ def write_numpy(source: Source) -> bytes:
 def write_c(source: Source) -> bytes:
     """Returns a policy as a C header."""
     graph = graph_of(source, batched=False)
-    about = contract(source.spec, source.start(), graph, source.facts)
+    about = contract_of(source, graph)
     start = dict(zip(memory_names(source.start()), map(np.asarray, jax.tree.leaves(source.start())), strict=True))
     text = f"{SEAL}\n{json.dumps(about, indent=1)}"
     return sealed(c_header(graph, start, "policy", text).encode())
@@ -72,21 +78,24 @@ def write_jax(source: Source) -> bytes:
     start = source.start()
     leaves, structure = jax.tree.flatten(start)
     names = memory_names(start)
+    form = source.inputs
 
     def step(inputs: dict[str, Any]) -> dict[str, Any]:
         memory = jax.tree.unflatten(structure, [inputs[name] for name in names])
         keys = as_keys(inputs["key"]) if source.explore else source.key
         many = jax.vmap(source.function, (0, 0, 0 if source.explore else None))
-        action, new = many(inputs["obs"], memory, keys)
+        obs = form.of_names({name: inputs[input_name(name)] for name in form.parts})
+        action, new = many(obs, memory, keys)
         return {"action": action} | dict(zip(names, jax.tree.leaves(new), strict=True))
 
     (batch,) = export.symbolic_shape("batch")
-    arrays = {"obs": jnp.zeros(source.spec.obs_size)} | dict(zip(names, leaves, strict=True))
+    arrays = {input_name(name): jax.ShapeDtypeStruct(part.shown, part.dtype) for name, part in form.named}
+    arrays |= dict(zip(names, map(jnp.asarray, leaves), strict=True))
     if source.explore:
         arrays["key"] = jnp.zeros(2, jnp.uint32)
-    shapes = {n: jax.ShapeDtypeStruct((batch, *jnp.shape(x)), jnp.asarray(x).dtype) for n, x in arrays.items()}
+    shapes = {name: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype) for name, x in arrays.items()}
     program = export.export(jax.jit(step), platforms=PLATFORMS)(shapes).serialize()
-    about = contract(source.spec, start, None, source.facts)
+    about = contract_of(source, None)
     if source.explore:
         about["noise"] = [{"name": "key", "kind": "key", "shape": [2]}]
     buffer = io.BytesIO()

@@ -53,7 +53,7 @@ class PolicyProgram:
     train_env: Any
     """The environment of training; by default the same."""
     spec: EnvSpec
-    """Of the environment itself, without what `Described` appends to its observations."""
+    """Of the environment itself, without the parts that `Described` adds to its observations."""
     skill_agent: "SkillAgent[Any, Any, Any] | None" = None
     """The agent, if it learns skills."""
     host_evaluator: HostEvaluator | None = None
@@ -120,7 +120,7 @@ class PolicyProgram:
     ) -> TrainedPolicy:
         """Returns a policy as a function from observation to action."""
         with silence_xla():
-            return TrainedPolicy(self.with_skill(skill), self.spec, state, hyper, seed, explore)
+            return TrainedPolicy(self.with_skill(skill), self.train_env.spec, state, hyper, seed, explore)
 
     def q_values(self, state: Any, hyper: Any, obs: Any, action: Any, skill: Any, target: bool) -> np.ndarray:
         """Returns the values of actions by every critic, [critics, ...]."""
@@ -129,7 +129,8 @@ class PolicyProgram:
             f"With {self.config.algorithm} the value of an action depends on the skill: give `skill`.",
         )
         with silence_xla():
-            return q_values(self.agent, self.with_skill(skill), self.spec, state, hyper, obs, action, target)
+            spec = self.train_env.spec
+            return q_values(self.agent, self.with_skill(skill), spec, state, hyper, obs, action, target)
 
     def with_skill(self, skill: Any) -> Any:
         """Returns the agent or, if a skill is given, a policy that begins every episode with it."""

@@ -143,7 +143,8 @@ class Run:
         starts with the action; for TAAC-L and TAAC-Q, at the first step of an episode.
 
         Args:
-            obs: Observations [obs_size] or [..., obs_size], as the environment gives them.
+            obs: One observation or many, with any leading axes, as the environment gives them: an array or a
+                dictionary of arrays.
             action: Actions [action_size] or [..., action_size], in the environment's units. Leading axes are broadcast.
             skill: For agents that learn skills, the skill (see `policy`).
             target: Ask the target critics.

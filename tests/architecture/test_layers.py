@@ -9,7 +9,9 @@ import pytest
 from tests.architecture.source import MODULES, calls, imports, tree_of
 
 LAYERS = (
-    "types errors",
+    "errors",
+    "observation",
+    "types inputs",
     "devices",
     "backend plugins signals install synonyms",
     "agent hyper nn envs",

@@ -97,8 +97,8 @@ def test_wrong_observations_are_named():
     for obs, message in (
         (OBS[0, :3], r"shape \(3, 6\), and those before had \(5, 6\). Call `reset`"),
         (OBS[0, 0], r"shape \(6,\), and those before had \(5, 6\)"),
-        (OBS, r"shape \(6,\), or \(N, 6\)"),
-        (OBS[0, :, :4], r"shape \(6,\), or \(N, 6\)"),
+        (OBS, r"shape \(6,\), or a batch \(N, 6\)"),
+        (OBS[0, :, :4], r"shape \(6,\), or a batch \(N, 6\)"),
         (np.full((5, 6), np.nan), "holds NaN"),
     ):
         with pytest.raises(covey.CoveyError, match=message):

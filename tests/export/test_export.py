@@ -184,4 +184,5 @@ def test_load_policy_imports_no_training_code(tmp_path: Path):
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
     heavy, own = found.stdout.splitlines()
     assert heavy == "[]"
-    assert own == str(["covey.errors", *(f"covey.export{x}" for x in ("", ".opened", ".policy", ".runner", ".seal"))])
+    export = [f"covey.export{x}" for x in ("", ".names", ".opened", ".policy", ".runner", ".seal")]
+    assert own == str(["covey.errors", *export, "covey.inputs", "covey.observation"])
