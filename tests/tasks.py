@@ -15,7 +15,8 @@ from covey.training.device import DeviceLoop
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, Descriptor, EnvSpec, Key
 
-NETWORKS = {"actor": {"hidden": (16,)}, "critic": {"hidden": (16,)}}
+IMAGE = {"channels": (4,), "features": 5, "shift": 1}
+NETWORKS = {"actor": {"hidden": (16,)}, "critic": {"hidden": (16,)}, "image": IMAGE}
 NORMALISE = {"observations": True, "rewards": True}
 SMALL = {
     "td3": {"networks": NETWORKS, "batch_size": 8, "normalise": NORMALISE},
