@@ -1,6 +1,8 @@
 """Pictures as observations: what they show, their size and type, on the device and on the host."""
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,6 +26,8 @@ from covey.envs.host.pixels import shrunk
 from covey.envs.pixels import Pixels
 from covey.errors import CoveyError
 from covey.observation import Part
+from covey.run.config import as_config, default_config
+from covey.run.config_text import to_json
 
 CAMERA = "gymnasium:tests.host_tasks:Camera"
 
@@ -264,6 +268,16 @@ def test_check_env_takes_the_options(capsys: pytest.CaptureFixture[str]):
     assert "ok    continues from a saved state" in capsys.readouterr().out
     assert main(["check-env", "gymnasium:tests.host_tasks:Arm", "--env-pixels", "16"]) == 1
     assert "--env-pixels: gymnasium:tests.host_tasks:Arm can't be drawn" in capsys.readouterr().err
+
+
+def test_the_options_of_a_run_reach_both_environments():
+    config = default_config("td3", env="pendulum", eval_env="pendulum", env_pixels=32, env_pixels_beside=True)
+    again = as_config(json.loads(json.dumps(to_json(config))), Path("config.json"))
+    for options in (again.env_options, again.eval_env_options):
+        assert options == envs.EnvOptions(pixels=32, pixels_beside=True) and options.frames == 3
+    for wrong in ({"env_pixels": -1}, {"env_stack": -1}, {"env_pixels": 2000}):
+        with pytest.raises(CoveyError, match=f"`{next(iter(wrong))}` must"):
+            default_config("td3", **wrong).check()
 
 
 def test_gymnasiums_environments_that_are_passed_as_objects():
