@@ -112,7 +112,7 @@ def test_droq_drops_units_of_each_critic_on_its_own():
         np.testing.assert_array_equal(one, two)
         assert not np.allclose(one, three)
     plain = ensemble(Torso(hidden=(8,), dropout=0.25), number=1)
-    state = plain.init(SPEC, KEY)
+    state = plain.init(KEY)
     keys = jax.random.split(KEY, 4000)
     many = jax.vmap(lambda k: plain.values(state.online, {}, data.obs, data.action, k))(keys)
     before = critics_of(state.online.ensemble, float64(data.obs), float64(data.action))[0]
@@ -253,7 +253,7 @@ def test_the_critics_take_the_loss_of_their_config():
         (Critics(td_loss="huber", huber_delta=2.0), lambda e: 2.0 * (e - 1.0)),
     ):
         ensemble = Ensemble(critics, networks, Optimiser(), SPEC)
-        state = ensemble.init(SPEC, jax.random.key(0))
+        state = ensemble.init(jax.random.key(0))
         target = jnp.full(4, 50.0)
         values = np.asarray(ensemble.values(state.online, {}, data.obs, data.action, jax.random.key(0)), np.float64)
         after, metrics = ensemble.update(state, data, data.action, 0.0, jax.random.key(0), target)
