@@ -23,7 +23,7 @@ from covey.nn.distributions import TanhNormal
 from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimisers, every, polyak, target_age
-from covey.nn.parts import Networks, nothing
+from covey.nn.parts import Networks, actor_parts, nothing
 from covey.nn.returns import DELTA, TDLoss, compare_through, mean_valid, require_td_loss, td_loss
 from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
@@ -50,7 +50,8 @@ class TAACConfig:
     actor_observations: tuple[str, ...] = ()
     """Parts of the observation that the actor sees; by default all but `privileged`."""
     critic_observations: tuple[str, ...] = ()
-    """Parts of the observation that the critics see; by default all."""
+    """Parts of the observation that the critics see; by default those of the actor, which decides with the critics'
+    help."""
     batch_size: int = 64
     """Windows per update."""
     window: int = 4
@@ -271,7 +272,16 @@ class TAAC:
     @property
     def critic(self) -> nn.Module:
         """The flax module of one critic, which receives features and a trajectory."""
-        return self.config.networks.critic_module(self.spec, len(self.weights), self.config.critic_observations)
+        form = self.spec.observation
+        seen = actor_parts(form, self.config.actor_observations)
+        names = self.config.critic_observations or seen
+        require(
+            set(names) <= set(seen),
+            f"`critic_observations` {', '.join(names)}: TAAC decides with its critics when it acts, so they may see only "
+            f"what its actor sees ({', '.join(seen)}).",
+            self.config,
+        )
+        return self.config.networks.critic_module(self.spec, len(self.weights), names)
 
     @property
     def encoder(self) -> nn.Module:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 
 from covey import backend
@@ -111,7 +112,7 @@ class Program:
         if file.environment != self.config.env:
             say(f"Note: these data are from {file.environment}, and this run trains on {self.config.env}.")
         with backend.silence_xla():
-            return self.loop.load(population, jnp.asarray(data))
+            return self.loop.load(population, jax.tree.map(jnp.asarray, data))
 
     def transfer(self) -> Transfer:
         """Reads what the run takes from the one that `init_from` names; an error if nothing fits."""
