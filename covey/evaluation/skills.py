@@ -10,6 +10,7 @@ from covey.agent import Policy
 from covey.agents.skills.contract import Paths, SkillAgent
 from covey.envs.base import Env
 from covey.evaluation.rollout import roll
+from covey.observation import Obs
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members
 from covey.types import Array, Key, Metrics
 
@@ -50,10 +51,10 @@ def _measure(
 @partial(jax.jit, static_argnames=("planner", "env", "steps"))
 def plan_paths(
     planner: Policy[Any, Any, Any], env: Env, states: Any, hyper: Any, keys: Key, steps: int
-) -> tuple[Array, Array]:
+) -> tuple[Obs, Array]:
     """Runs one episode for each state [G] of a planner; each has its own start state. Returns what `_path` does."""
 
-    def one(state: Any, key: Key) -> tuple[Array, Array]:
+    def one(state: Any, key: Key) -> tuple[Obs, Array]:
         key_begin, key_path = jax.random.split(key)
         return _path(planner, env, state, hyper, planner.begin(state, hyper, key_begin), key_path, steps)
 
@@ -64,7 +65,7 @@ def _paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, k
     skills = agent.show_skills()
     keys = jax.random.split(key, episodes)
 
-    def one(skill: Array, key: Key) -> tuple[Array, Array]:
+    def one(skill: Array, key: Key) -> tuple[Obs, Array]:
         return _path(agent, env, state, hyper, agent.memory_for(skill), key, env.spec.episode_length)
 
     obs, valid = jax.vmap(lambda z: jax.vmap(lambda k: one(z, k))(keys))(skills)
@@ -73,7 +74,7 @@ def _paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, k
 
 def _path(
     policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, memory: Any, key: Key, steps: int
-) -> tuple[Array, Array]:
+) -> tuple[Obs, Array]:
     """Returns the observations [T + 1, ...] of an episode, and 1 for each step [T] before its end, 0 after it.
 
     After the end the last observation is repeated.
@@ -83,5 +84,6 @@ def _path(
     ended = jnp.cumsum(found.terminated.astype(jnp.int32))
     alive = jnp.concatenate([jnp.ones(1, bool), ended[:-1] == 0])
     last = jnp.sum(alive.astype(jnp.int32)) - 1
-    obs = found.obs[jnp.minimum(jnp.arange(steps), last)]
-    return jnp.concatenate([start.obs[None], obs]), alive.astype(jnp.float32)
+    shown = jnp.minimum(jnp.arange(steps), last)
+    obs = jax.tree.map(lambda first, later: jnp.concatenate([first[None], later[shown]]), start.obs, found.obs)
+    return obs, alive.astype(jnp.float32)

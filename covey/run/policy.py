@@ -53,7 +53,7 @@ class PolicyProgram:
     train_env: Any
     """The environment of training; by default the same."""
     spec: EnvSpec
-    """Of the environment itself, without what `Described` appends to its observations."""
+    """Of the environment itself, without the parts that `Described` adds to its observations."""
     skill_agent: "SkillAgent[Any, Any, Any] | None" = None
     """The agent, if it learns skills."""
     host_evaluator: HostEvaluator | None = None
