@@ -22,6 +22,8 @@ from covey.envs.builtin.reacher import Reacher
 from covey.envs.described import Described
 from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
+from covey.envs.pixels import Drawable, Pixels
+from covey.envs.stack import Stacked
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
 from covey.install import install_command
@@ -32,6 +34,7 @@ __all__ = [
     "ENVS",
     "Adapter",
     "Described",
+    "Drawable",
     "Env",
     "EnvEntry",
     "EnvOptions",
@@ -39,6 +42,8 @@ __all__ = [
     "HostEnv",
     "HostStep",
     "Outcome",
+    "Pixels",
+    "Stacked",
     "TimeLimit",
     "WithDescriptor",
     "adapter",
@@ -119,6 +124,9 @@ def make(
     wrappers: Sequence[str | Callable[[Any], Any]] = (),
     episode_length: int = 0,
     reward_parts: Sequence[str] = (),
+    pixels: int = 0,
+    pixels_beside: bool = False,
+    stack: int = 0,
 ) -> Any:
     """Makes an environment.
 
@@ -132,6 +140,10 @@ def make(
             module.
         episode_length: Time limit in steps; 0 for the environment's own.
         reward_parts: Host environments: the keys of `info` that hold the parts of the reward.
+        pixels: The observation becomes a picture of the environment with this width and height; 0 for none.
+        pixels_beside: Whether to keep the environment's own observation beside the picture, which is then the part
+            "pixels" of a dictionary.
+        stack: Frames of each image in an observation; 0 for 3 with `pixels` and 1 without.
 
     Returns:
         An `Env` (compiled, in JAX) or a `HostEnv` (stepped outside of JAX).
@@ -140,11 +152,14 @@ def make(
         >>> env = covey.envs.make("pendulum")
         >>> state, obs = env.reset(jax.random.key(0))
         >>> state, outcome = env.step(state, jnp.zeros(env.spec.action_size), jax.random.key(1))
+        >>> covey.envs.make("pendulum", pixels=64).reset(jax.random.key(0))[1].shape
+        (64, 64, 9)
         >>> standing = covey.envs.make("gymnasium:Hopper-v5", {"terminate_when_unhealthy": False}, episode_length=200)
     """
     texts = tuple(map(wrapper_text, wrappers))
     allow(module_of(name), *map(module_of_wrapper, texts))
-    return make_from_config(name, EnvOptions(kwargs or {}, texts, episode_length, tuple(reward_parts)))
+    options = EnvOptions(kwargs or {}, texts, episode_length, tuple(reward_parts), pixels, pixels_beside, stack)
+    return make_from_config(name, options)
 
 
 def make_from_config(name: str, options: EnvOptions = PLAIN) -> Any:

@@ -1,4 +1,4 @@
-"""Options of an environment besides its name: arguments, wrappers, time limit, and parts of the reward."""
+"""Options of an environment besides its name: arguments, wrappers, time limit, parts of the reward, and pictures."""
 
 import inspect
 import json
@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from covey.envs.base import HostEnv
+from covey.envs.pixels import Pixels, check_size
+from covey.envs.stack import Stacked, StackedHost
 from covey.envs.wrappers import TimeLimit
 from covey.errors import CoveyError, require
 from covey.plugins import import_allowed
 
+PIXEL_FRAMES = 3
+"""Frames of a picture of the environment, by default: two show its velocity, three its acceleration."""
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -23,12 +27,27 @@ class EnvOptions:
         wrappers: `MODULE:NAME` of callables from environment to environment, applied in this order.
         episode_length: Time limit in steps; 0 for the environment's own.
         reward_parts: Host environments: the keys of `info` that hold the parts of the reward.
+        pixels: Width and height of a picture of the environment that becomes the observation; 0 for none.
+        pixels_beside: Whether to keep the environment's own observation beside the picture.
+        stack: Frames of each image in an observation; 0 for 3 with `pixels` and 1 without.
+
+    Example:
+        >>> covey.envs.make_from_config("pendulum", EnvOptions(pixels=64)).spec.observation.parts["obs"].shown
+        (64, 64, 9)
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[str, ...] = ()
     episode_length: int = 0
     reward_parts: tuple[str, ...] = ()
+    pixels: int = 0
+    pixels_beside: bool = False
+    stack: int = 0
+
+    @property
+    def frames(self) -> int:
+        """Frames of each image in an observation."""
+        return self.stack or (PIXEL_FRAMES if self.pixels else 1)
 
 
 @runtime_checkable
@@ -42,6 +61,15 @@ class Adjustable(Protocol):
         ...
 
 
+@runtime_checkable
+class Pictured(Protocol):
+    """A host environment that covey can draw."""
+
+    def drawn(self, size: int, beside: bool) -> HostEnv:
+        """Returns the environment with a picture as its observation, or beside it."""
+        ...
+
+
 def adjusted(env: Any, options: EnvOptions, name: str) -> Any:
     """Returns an environment with all options but its arguments, with which it was made already.
 
@@ -50,6 +78,38 @@ def adjusted(env: Any, options: EnvOptions, name: str) -> Any:
         options: Its options.
         name: Its full name, for error messages.
     """
+    return _stacked(_drawn(_wrapped(env, options, name), options, name), options.frames)
+
+
+def _drawn(env: Any, options: EnvOptions, name: str) -> Any:
+    """Returns an environment with `env_pixels` and `env_pixels_beside`."""
+    if not options.pixels:
+        require(
+            not options.pixels_beside,
+            "`env_pixels_beside` needs a picture: give its size in pixels, such as `env_pixels` 64.",
+        )
+        return env
+    check_size(options.pixels)
+    if not isinstance(env, HostEnv):
+        return Pixels(env, options.pixels, options.pixels_beside)
+    require(
+        isinstance(env, Pictured),
+        f"`env_pixels` needs an environment with Gymnasium's interface, and {name} has its own batches. Give it an "
+        "observation that is an image.",
+    )
+    return env.drawn(options.pixels, options.pixels_beside)  # type: ignore[attr-defined]
+
+
+def _stacked(env: Any, frames: int) -> Any:
+    """Returns an environment with `env_stack`."""
+    require(frames >= 1, f"`env_stack` must be at least 1 frame, not {frames}.")
+    if frames == 1:
+        return env
+    return StackedHost(env, frames) if isinstance(env, HostEnv) else Stacked(env, frames)
+
+
+def _wrapped(env: Any, options: EnvOptions, name: str) -> Any:
+    """Returns an environment with wrappers, a time limit, and parts of the reward."""
     wrappers = tuple(_wrapper(text, name) for text in options.wrappers)
     if not (wrappers or options.episode_length or options.reward_parts):
         return env

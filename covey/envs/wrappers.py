@@ -1,12 +1,13 @@
-"""Wrappers of compiled environments: another time limit, and another descriptor."""
+"""Wrappers of compiled environments: another time limit, and another descriptor; and what is inside of wrappers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from covey.envs.base import Env, Outcome
+from covey.observation import Obs
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 
@@ -30,7 +31,7 @@ class TimeLimit:
     def spec(self) -> EnvSpec:
         return replace(self.env.spec, episode_length=self.episode_length)
 
-    def reset(self, key: Key) -> tuple[Any, Array]:
+    def reset(self, key: Key) -> tuple[Any, Obs]:
         return self.env.reset(key)
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
@@ -41,6 +42,9 @@ class TimeLimit:
 
     def frame(self, state: Any) -> np.ndarray:
         return self.env.frame(state)
+
+    def inner(self, state: Any) -> Any:
+        return state
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class WithDescriptor:
     def spec(self) -> EnvSpec:
         return replace(self.env.spec, descriptor=self.about)
 
-    def reset(self, key: Key) -> tuple[Any, Array]:
+    def reset(self, key: Key) -> tuple[Any, Obs]:
         return self.env.reset(key)
 
     def step(self, state: Any, action: Array, key: Key) -> tuple[Any, Outcome]:
@@ -78,9 +82,31 @@ class WithDescriptor:
     def frame(self, state: Any) -> np.ndarray:
         return self.env.frame(state)
 
+    def inner(self, state: Any) -> Any:
+        return state
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """A wrapper of a compiled environment that says which part of its state is the environment's."""
+
+    env: Any
+
+    def inner(self, state: Any) -> Any:
+        """Returns the state of the wrapped environment."""
+        ...
+
 
 def innermost(env: Any) -> Any:
-    """Returns the environment inside `TimeLimit` and `WithDescriptor`, whose states are the same."""
-    while isinstance(env, TimeLimit | WithDescriptor):
+    """Returns the environment inside of covey's wrappers, but not inside of `Described`."""
+    while isinstance(env, Wrapper):
         env = env.env
     return env
+
+
+def inner_state(env: Any, state: Any) -> Any:
+    """Returns the state of `innermost(env)` from one of `env`."""
+    while isinstance(env, Wrapper):
+        state = env.inner(state)
+        env = env.env
+    return state

@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.base import Env, HostEnv
 from covey.envs.described import Described
-from covey.envs.wrappers import innermost
+from covey.envs.wrappers import inner_state, innermost
 from covey.errors import CoveyError, require, unknown
 from covey.evaluation.record import GIF_FRAMES, frame_interval
 from covey.evaluation.rollout import Episode
@@ -85,12 +85,14 @@ def write_mp4(path: Path, env: Env, episode: Episode, most: int = MP4_FRAMES) ->
 
 def write_html(path: Path, env: Env, episode: Episode) -> Path:
     """Writes a page that replays an episode in a browser; it loads its viewer from the web. Returns its path."""
-    inner = innermost(env.env if isinstance(env, Described) else env)
+    described = isinstance(env, Described)
+    below = env.env if described else env
+    inner = innermost(below)
     if not isinstance(inner, Replayable):
         raise CoveyError(
             f"Only Brax has a page that replays an episode. Give an `out` such as {path.with_suffix('.mp4')}."
         )
-    states = [state.env for state in episode.states] if isinstance(env, Described) else episode.states
+    states = [inner_state(below, state.env if described else state) for state in episode.states]
     replace_output(path, inner.replay(states).encode())
     return path
 

@@ -10,7 +10,10 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import ACCENT, INK, PAPER, RULE, Canvas
+from covey.envs.builtin.raster import Raster, backdrop, paint
 from covey.types import Array, Descriptor, EnvSpec, Key
+
+_HALF = 0.26  # half of the cart's width in pictures
 
 
 class CartpoleState(NamedTuple):
@@ -81,15 +84,21 @@ class CartpoleSwingup:
         x, angle = float(state.position), float(state.angle)
         tip = (x + self.length * math.sin(angle), self.length * math.cos(angle))
         canvas = Canvas(320, (-reach, -0.5 * reach), (reach, 0.5 * reach))
-        half = 0.26
-        canvas.line([(-self.rail - half, 0.0), (self.rail + half, 0.0)], 0.035, RULE)
-        for end in (-self.rail - half, self.rail + half):
+        canvas.line([(-self.rail - _HALF, 0.0), (self.rail + _HALF, 0.0)], 0.035, RULE)
+        for end in (-self.rail - _HALF, self.rail + _HALF):
             canvas.line([(end, -0.12), (end, 0.12)], 0.05, RULE)
         canvas.line([(0.0, -0.3), (0.0, -0.22)], 0.03, RULE)
-        canvas.rectangle((x - half, -0.14), (x + half, 0.14), INK, rounding=0.05)
+        canvas.rectangle((x - _HALF, -0.14), (x + _HALF, 0.14), INK, rounding=0.05)
         canvas.line([(x, 0.0), tip], 0.1, ACCENT)
         canvas.circle((x, 0.0), 0.06, PAPER)
         return canvas.pixels()
+
+    def pixels(self, state: CartpoleState, size: int) -> Array:
+        # The world is 2.4 times as wide as high: x is compressed, so that the pole is not a few pixels long.
+        raster = _raster(self, size)
+        x, tip = state.position, self.descriptor(state)
+        cart = raster.rectangle((x - _HALF, -0.14), (x + _HALF, 0.14))
+        return paint(_backdrop(self, size), [(cart, INK), (raster.line((x, 0.0), tip, 0.03), ACCENT)])
 
     def _accelerate(self, state: CartpoleState, force: Array) -> tuple[Array, Array]:
         """Returns the accelerations of cart and pole (a uniform pole, no friction)."""
@@ -102,6 +111,20 @@ class CartpoleSwingup:
     def _observe(self, state: CartpoleState) -> Array:
         cos, sin = jnp.cos(state.angle), jnp.sin(state.angle)
         return jnp.stack([state.position / self.rail, state.velocity / 5.0, cos, sin, state.spin / 10.0])
+
+
+def _raster(env: CartpoleSwingup, size: int) -> Raster:
+    width, height = 1.04 * (env.rail + env.length), 1.2 * env.length
+    return Raster(size, (-width, -height), (width, height))
+
+
+@backdrop
+def _backdrop(env: CartpoleSwingup, size: int) -> Array:
+    raster = _raster(env, size)
+    end = env.rail + _HALF
+    rail = raster.line((-end, 0.0), (end, 0.0), 0.01)
+    middle = raster.line((0.0, -0.3), (0.0, -0.2), 0.01)
+    return paint(raster.empty(), [(rail, RULE), (middle, RULE)])
 
 
 def _reward(state: CartpoleState, control: Array) -> Array:

@@ -10,9 +10,11 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import ACCENT, INK, RULE, SHADE, Canvas
+from covey.envs.builtin.raster import TARGET, Raster, backdrop, paint
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 _LOW, _HIGH, _GOAL = -1.2, 0.6, 0.45
+_CORNERS = (-1.31, -0.1), (0.71, 1.359)  # of the world in pictures
 
 
 class MountainCarState(NamedTuple):
@@ -69,7 +71,7 @@ class MountainCar:
         return state.position[None]
 
     def frame(self, state: MountainCarState) -> np.ndarray:
-        canvas = Canvas(288, (-1.31, -0.1), (0.71, 1.359))
+        canvas = Canvas(288, *_CORNERS)
         self._draw_valley(canvas)
         x = float(state.position)
         slope = math.atan(1.35 * math.cos(3.0 * x))
@@ -79,6 +81,15 @@ class MountainCar:
             canvas.circle(_place(x, slope, (wheel, 0.035)), 0.034, INK)
         return canvas.pixels()
 
+    def pixels(self, state: MountainCarState, size: int) -> Array:
+        x = state.position
+        slope = jnp.arctan(1.35 * jnp.cos(3.0 * x))
+        ahead, up = 0.09 * jnp.cos(slope), 0.09 * jnp.sin(slope)
+        middle = (x - 0.7 * up, 0.45 * jnp.sin(3.0 * x) + 0.55 + 0.7 * ahead)
+        raster = _raster(size)
+        back, front = (middle[0] - ahead, middle[1] - up), (middle[0] + ahead, middle[1] + up)
+        return paint(_backdrop(self, size), [(raster.line(back, front, 0.045), ACCENT)])
+
     def _draw_valley(self, canvas: Canvas) -> None:
         road = [(float(x), _height(float(x))) for x in np.linspace(-1.4, 0.8, 111)]
         canvas.polygon([*road, (0.8, -0.2), (-1.4, -0.2)], SHADE)
@@ -86,6 +97,19 @@ class MountainCar:
         foot = _height(_GOAL)
         canvas.line([(_GOAL, foot), (_GOAL, foot + 0.24)], 0.012, INK)
         canvas.polygon([(_GOAL, foot + 0.245), (_GOAL + 0.12, foot + 0.2), (_GOAL, foot + 0.155)], ACCENT)
+
+
+def _raster(size: int) -> Raster:
+    return Raster(size, _CORNERS[0], _CORNERS[1])
+
+
+@backdrop
+def _backdrop(env: MountainCar, size: int) -> Array:
+    raster = _raster(size)
+    ground = raster.below(0.45 * jnp.sin(3.0 * raster.columns()) + 0.55)
+    foot = _height(_GOAL)
+    flag = raster.line((_GOAL, foot), (_GOAL, foot + 0.24), 0.012)
+    return paint(raster.empty(), [(ground, RULE), (flag, TARGET)])
 
 
 def _height(x: float) -> float:

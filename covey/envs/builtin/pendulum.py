@@ -10,6 +10,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import ACCENT, INK, PAPER, RULE, SHADE, Canvas
+from covey.envs.builtin.raster import Raster, backdrop, paint
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 
@@ -81,8 +82,25 @@ class Pendulum:
         canvas.circle(tip, 0.15 * length, ACCENT)
         return canvas.pixels()
 
+    def pixels(self, state: PendulumState, size: int) -> Array:
+        raster = _raster(self, size)
+        tip = self.descriptor(state)
+        rod = raster.line((0.0, 0.0), tip, 0.03)
+        return paint(_backdrop(self, size), [(rod, INK), (raster.disc(tip, 0.075), ACCENT)])
+
     def _observe(self, state: PendulumState) -> Array:
         return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.velocity])
+
+
+def _raster(env: Pendulum, size: int) -> Raster:
+    edge = 1.25 * env.length
+    return Raster(size, (-edge, -edge), (edge, edge))
+
+
+@backdrop
+def _backdrop(env: Pendulum, size: int) -> Array:
+    raster = _raster(env, size)
+    return paint(raster.empty(), [(raster.disc((0.0, 0.0), 0.05), INK)])
 
 
 def _wrap(angle: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import ACCENT, PAPER, RULE, SHADE, Canvas
+from covey.envs.builtin.raster import TARGET, Layer, Raster, backdrop, paint
 from covey.types import Array, Descriptor, EnvSpec, Key
 
 RADIUS = 0.5
@@ -83,6 +84,11 @@ class Point:
         draw_point(canvas, state.position, state.velocity)
         return canvas.pixels()
 
+    def pixels(self, state: PointState, size: int) -> Array:
+        raster = arena_raster(self.arena, size)
+        layers = [(raster.disc(state.goal, 0.07), TARGET)] if self.goal else []
+        return paint(_backdrop(self, size), [*layers, point_layer(raster, state.position)])
+
     def _reward(self, state: PointState) -> Array:
         if not self.goal:
             return jnp.zeros((), jnp.float32)
@@ -108,6 +114,29 @@ def draw_arena(arena: float) -> Canvas:
     canvas.rectangle((-edge - frame, -edge - frame), (edge + frame, edge + frame), RULE)
     canvas.rectangle((-edge, -edge), (edge, edge), PAPER)
     return canvas
+
+
+@backdrop
+def _backdrop(env: Point, size: int) -> Array:
+    raster = arena_raster(env.arena, size)
+    return paint(raster.empty(), arena_layers(raster, env.arena))
+
+
+def arena_raster(arena: float, size: int) -> Raster:
+    """Returns the raster of an arena with its walls."""
+    outside = 1.1 * arena
+    return Raster(size, (-outside, -outside), (outside, outside))
+
+
+def arena_layers(raster: Raster, arena: float) -> list[Layer]:
+    """Returns the layers of an empty arena: its walls, and the floor inside of them."""
+    edge = 1.06 * arena
+    return [(raster.rectangle(raster.low, raster.high), RULE), (raster.rectangle((-edge, -edge), (edge, edge)), PAPER)]
+
+
+def point_layer(raster: Raster, position: Array) -> Layer:
+    """Returns the layer of a point. It has no tail: stacked frames show the velocity."""
+    return raster.disc(position, 0.045), ACCENT
 
 
 def draw_point(canvas: Canvas, position: Array, velocity: Array) -> None:

@@ -11,7 +11,16 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import RULE, SHADE, Canvas
-from covey.envs.builtin.point import RADIUS, draw_arena, draw_point, next_velocity
+from covey.envs.builtin.point import (
+    RADIUS,
+    arena_layers,
+    arena_raster,
+    draw_arena,
+    draw_point,
+    next_velocity,
+    point_layer,
+)
+from covey.envs.builtin.raster import TARGET, backdrop, paint
 from covey.errors import require
 from covey.types import Array, Descriptor, EnvSpec, Key
 
@@ -121,6 +130,10 @@ class PointMaze:
         draw_point(canvas, state.position, state.velocity)
         return canvas.pixels()
 
+    def pixels(self, state: PointMazeState, size: int) -> Array:
+        raster = arena_raster(self.arena, size)
+        return paint(_backdrop(self, size), [point_layer(raster, state.position)])
+
     def _slide(self, position: Array, ahead: Array) -> Array:
         """Moves along x and then along y, each up to the first wall: no wall is crossed, however thin or fast."""
         x_low, y_low, x_high, y_high = jnp.array(self._barriers(), jnp.float32).reshape(-1, 4).T
@@ -144,7 +157,20 @@ def _advance(here: Array, ahead: Array, low: Array, high: Array, in_the_way: Arr
 
 
 def _draw_wall(canvas: Canvas, wall: Box, arena: float) -> None:
-    """Draws a wall without the point's radius, joined to the arena's edge if it reaches it."""
-    low = [v - RADIUS if v <= -arena else v + RADIUS for v in (wall.x_low, wall.y_low)]
-    high = [v + RADIUS if v >= arena else v - RADIUS for v in (wall.x_high, wall.y_high)]
-    canvas.rectangle((low[0], low[1]), (high[0], high[1]), RULE)
+    low, high = _seen(wall, arena, RADIUS)
+    canvas.rectangle(low, high, RULE)
+
+
+def _seen(wall: Box, arena: float, radius: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Returns the corners of a wall without the point's radius, joined to the arena's edge if it reaches it."""
+    low = [v - radius if v <= -arena else v + radius for v in (wall.x_low, wall.y_low)]
+    high = [v + radius if v >= arena else v - radius for v in (wall.x_high, wall.y_high)]
+    return (low[0], low[1]), (high[0], high[1])
+
+
+@backdrop
+def _backdrop(env: PointMaze, size: int) -> Array:
+    raster = arena_raster(env.arena, size)
+    walls = [(raster.rectangle(*_seen(wall, env.arena, RADIUS)), RULE) for wall in env.walls]
+    goal = raster.disc(env.goal, 0.5 * env.goal_radius / raster.high[0])
+    return paint(raster.empty(), [*arena_layers(raster, env.arena), *walls, (goal, TARGET)])

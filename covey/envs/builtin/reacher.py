@@ -10,7 +10,10 @@ import numpy as np
 
 from covey.envs.base import Outcome
 from covey.envs.builtin.canvas import ACCENT, INK, PAPER, SHADE, Canvas
+from covey.envs.builtin.raster import TARGET, Raster, paint
 from covey.types import Array, Descriptor, EnvSpec, Key
+
+_LOWER = (120, 128, 140)  # the colour of the second link in small pictures
 
 
 class ReacherState(NamedTuple):
@@ -90,6 +93,18 @@ class Reacher:
             canvas.circle(joint, 0.06 * reach, PAPER, outline=INK, thickness=0.03 * reach)
         canvas.circle(tip, 0.055 * reach, ACCENT)
         return canvas.pixels()
+
+    def pixels(self, state: ReacherState, size: int) -> Array:
+        edge = 2.2 * self.length
+        raster = Raster(size, (-edge, -edge), (edge, edge))
+        first = state.angles[0]
+        elbow = self.length * jnp.stack([jnp.cos(first), jnp.sin(first)])
+        tip = self.descriptor(state)
+        # The second link is lighter: which of two crossing links is which would not be visible otherwise.
+        upper, lower = raster.line((0.0, 0.0), elbow, 0.035), raster.line(elbow, tip, 0.028)
+        goal = raster.disc(state.goal, 0.07), TARGET
+        arm = [(upper, INK), (lower, _LOWER), (raster.disc(tip, 0.045), ACCENT)]
+        return paint(raster.empty(), [goal, *arm])
 
     def _accelerate(self, state: ReacherState, torques: Array) -> Array:
         """Returns the joints' accelerations: M(angles) acceleration = torques - damping velocities - Coriolis."""

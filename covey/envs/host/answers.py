@@ -1,4 +1,4 @@
-"""Checks the return values of a Gymnasium environment against its spaces, and flattens its observations.
+"""Checks the return values of a Gymnasium environment against its spaces, and converts its observations to parts.
 
 Without these checks NumPy would broadcast one number to a whole observation, read text as numbers, and None as False.
 Correct values take a fast path: a few comparisons, no conversion.
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from covey.envs.host.guard import EnvError
+from covey.envs.host.parts import Leaf, leaves_of
+from covey.observation import Obs
 
 REAL = "fiub"
 """NumPy's dtype kinds of real numbers: floats, signed and unsigned integers, booleans."""
@@ -22,7 +24,7 @@ FLAGS = frozenset({bool, np.bool_})
 
 
 class Answers:
-    """Checks and flattens the answers of environments with the same observation space.
+    """Checks the answers of environments with the same observation space, and converts their observations.
 
     Args:
         space: The observation space.
@@ -31,18 +33,18 @@ class Answers:
     """
 
     def __init__(self, space: Any, name: str, rewards: tuple[str, ...] = ()) -> None:
-        from gymnasium import spaces
-
         self.name = name
         self.space = space
         self._rewards = rewards
-        self._kinds = REAL if space.dtype is None or space.dtype.kind == "f" else "iub"
-        self._shape = space.shape
-        self._is_box = isinstance(space, spaces.Box)
-        self._flatten: Callable[[Any, Any], Any] = spaces.flatten
+        self._readers = [Reader(leaf, self._subject) for leaf in leaves_of(space, name)]
+        only = None if self._readers[0].leaf.path else self._readers[0]
+        self._only = only
+        # The fast path: an observation that is one vector takes three comparisons.
+        self._shape = only.shape if only and not only.leaf.part.is_image else None
+        self._kinds = only.kinds if only else ""
 
-    def reset(self, env: Any, seed: int | None) -> np.ndarray:
-        """Starts an episode and returns its first observation, flattened."""
+    def reset(self, env: Any, seed: int | None) -> Obs:
+        """Starts an episode and returns its first observation, converted."""
         try:
             answer = env.reset(seed=seed)
         except TypeError:
@@ -58,13 +60,13 @@ class Answers:
                 f"{self._subject} returned {described(answer)} from reset: it must return (obs, info), as since "
                 "Gymnasium 0.26."
             )
-        return self.flat(answer[0])
+        return self.read(answer[0])
 
-    def step(self, answer: Any) -> tuple[np.ndarray, Any, Any, Any]:
+    def step(self, answer: Any) -> tuple[Obs, Any, Any, Any]:
         """Checks the return value of `step`.
 
         Returns:
-            The flattened observation, the reward (a list of its parts if there are several), terminated and truncated.
+            The converted observation, the reward (a list of its parts if there are several), terminated and truncated.
         """
         if not isinstance(answer, tuple | list) or len(answer) != 5:
             raise EnvError(
@@ -78,20 +80,31 @@ class Answers:
             self._check_flag("terminated", terminated)
         if type(truncated) not in FLAGS:
             self._check_flag("truncated", truncated)
-        return self.flat(shown), self._parts(info) if self._rewards else reward, terminated, truncated
+        return self.read(shown), self._parts(info) if self._rewards else reward, terminated, truncated
 
-    def flat(self, shown: Any) -> np.ndarray:
-        """Flattens an observation; raises an EnvError if it does not belong to the space."""
-        array = self._is_box and type(shown) is np.ndarray
-        if array and shown.shape == self._shape and shown.dtype.kind in self._kinds:
+    def read(self, shown: Any) -> Obs:
+        """Converts an observation to an array, or to arrays by name of part.
+
+        Raises an EnvError if it does not belong to the space.
+        """
+        if type(shown) is np.ndarray and shown.shape == self._shape and shown.dtype.kind in self._kinds:
             return shown.ravel()
+        if self._only is not None:
+            return self._part(self._only, shown, shown)
+        return {each.leaf.name: self._part(each, _inside(shown, each.leaf.path), shown) for each in self._readers}
+
+    def _part(self, reader: "Reader", value: Any, shown: Any) -> np.ndarray:
+        """Converts one part of the observation `shown`."""
+        found = reader.fast(value)
+        if found is not None:
+            return found
         fault = fault_of(self.space, shown)
         if fault:
             raise EnvError(
                 f"{self._subject} returned {fault}. Its observation space is {reprlib.repr(self.space)}: return what "
                 "the space says, or correct the space."
             )
-        return np.ravel(shown) if self._is_box else self._flatten(self.space, shown)
+        return reader.slow(value)
 
     @property
     def _subject(self) -> str:
@@ -116,6 +129,57 @@ class Answers:
         array = _array(flag)
         if array is None or array.shape or array.dtype.kind not in "iub" or array not in (0, 1):
             raise EnvError(f"{self._subject} returned {described(flag)} as {what}: it must be True or False.")
+
+
+class Reader:
+    """Converts the values of one leaf of an observation space.
+
+    Args:
+        leaf: The leaf.
+        subject: The subject of error messages.
+    """
+
+    def __init__(self, leaf: Leaf, subject: str) -> None:
+        from gymnasium import spaces
+
+        space = leaf.space
+        self.leaf = leaf
+        self.kinds = REAL if space.dtype is None or space.dtype.kind == "f" else "iub"
+        self.shape: tuple[int, ...] | None = space.shape if isinstance(space, spaces.Box) else None
+        self._subject = subject
+        self._is_image = leaf.part.is_image
+        self._is_bytes = leaf.part.dtype == "uint8"
+        self._flatten: Callable[[Any, Any], Any] = spaces.flatten
+
+    def fast(self, value: Any) -> np.ndarray | None:
+        """Returns an array that needs no further check: an image as it is, another Box flattened; otherwise None."""
+        if type(value) is not np.ndarray or value.shape != self.shape or value.dtype.kind not in self.kinds:
+            return None
+        if self._is_bytes and value.dtype != np.uint8:
+            return None
+        return value if self._is_image else value.ravel()
+
+    def slow(self, value: Any) -> np.ndarray:
+        """Converts a value that belongs to the space."""
+        if self.shape is None:
+            return self._flatten(self.leaf.space, value)
+        array = np.asarray(value)
+        if self._is_bytes and (array.min() < 0 or array.max() > 255):
+            raise EnvError(
+                f"{self._subject} returned an image with values from {array.min()} to {array.max()}; those of uint8 "
+                "are from 0 to 255."
+            )
+        return array if self._is_image else array.ravel()
+
+
+def _inside(shown: Any, path: tuple[Any, ...]) -> Any:
+    """Returns what a path of keys and indices leads to; None if it leads nowhere."""
+    try:
+        for key in path:
+            shown = shown[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return shown
 
 
 def fault_of(space: Any, shown: Any, place: str = "") -> str:

@@ -11,8 +11,10 @@ from covey.backend import silence_mujoco
 from covey.envs.base import HostStep
 from covey.envs.host.answers import Answers
 from covey.envs.host.guard import Guard
+from covey.envs.host.parts import Rows
 from covey.envs.host.state import UnsavableError, load_env, save_env
 from covey.errors import CoveyError, require
+from covey.observation import Obs
 from covey.types import EnvSpec
 
 RUNNING, ENDED = b"\x01", b"\x02"
@@ -46,8 +48,12 @@ class LocalBatch:
         self._seeds: list[int | None] = [None] * count
         self._ended = np.zeros(count, bool)
         self._answers = Answers(self.envs[0].observation_space, name, spec.rewards)
+        form = spec.observation
+        self._is_array = form.is_array
+        self._rows = (count, *form.named[0][1].shape)
+        self._row_dtype = np.dtype(form.named[0][1].dtype)
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
+    def reset(self, seeds: np.ndarray) -> Obs:
         self.restart(seeds)
         return self.step(np.zeros((len(self.envs), self.spec.action_size))).obs
 
@@ -57,7 +63,7 @@ class LocalBatch:
 
     def step(self, actions: np.ndarray) -> HostStep:
         count = len(self.envs)
-        obs = np.empty((count, self.spec.obs_size), np.float32)
+        obs = np.empty(self._rows, self._row_dtype) if self._is_array else Rows(self.spec.observation, count)
         reward = np.zeros((count, *self.spec.reward_shape), np.float32)
         terminated = np.zeros(count, bool)
         truncated = np.zeros(count, bool)
@@ -72,7 +78,8 @@ class LocalBatch:
                 else:
                     obs[i], reward[i], terminated[i], truncated[i] = self._answers.step(env.step(actions[i]))
         self._ended = terminated | truncated
-        return HostStep(obs, reward, terminated, truncated, np.zeros(count, bool))
+        shown = obs.arrays if isinstance(obs, Rows) else obs
+        return HostStep(shown, reward, terminated, truncated, np.zeros(count, bool))
 
     def save(self) -> np.ndarray:
         states = np.zeros((len(self.envs), self.state_size), np.uint8)

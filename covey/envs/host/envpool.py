@@ -4,16 +4,18 @@ They use next-step resets, as Gymnasium does. Their states can't be saved, so a 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.envs.host import gymnasium
+from covey.envs.host.parts import Leaf, leaves_of, observation_of
 from covey.envs.options import as_arguments, check_names
 from covey.errors import CoveyError, require, unknown
 from covey.install import install_command
+from covey.observation import Obs
 from covey.types import EnvSpec
 
 
@@ -27,6 +29,8 @@ class EnvPoolEnv:
     """Options of EnvPool for this task, by name."""
     state_size: int = 0
     unsaved: str = "EnvPool does not expose its states"
+    leaves: tuple[Leaf, ...] = field(default=(), compare=False)
+    """The spaces of which its observations consist."""
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         """Opens a pool with `workers` threads. EnvPool can't draw: with `draws`, Gymnasium's twin is opened instead."""
@@ -41,6 +45,10 @@ class EnvPoolEnv:
         kwargs = (*self.kwargs, ("max_episode_steps", episode_length))
         return replace(self, spec=replace(spec, episode_length=episode_length), kwargs=kwargs)
 
+    def drawn(self, size: int, beside: bool) -> HostEnv:
+        """Raises a CoveyError: EnvPool has no pictures."""
+        raise CoveyError(f"`env_pixels`: EnvPool has no pictures of envpool:{self.name}. Try gymnasium:{self.name}.")
+
     def _twin(self) -> HostEnv:
         """Returns Gymnasium's environment of the same name; raises a CoveyError if there is none of the same sizes."""
         own = [name for name, _ in self.kwargs if name != "max_episode_steps"]
@@ -53,7 +61,7 @@ class EnvPoolEnv:
             twin = gymnasium.make(self.name)
         except CoveyError as error:
             raise CoveyError(f"envpool:{self.name} can't be drawn: EnvPool has no pictures, and {error}") from None
-        sizes = ("obs_size", "action_size", "action_low", "action_high")
+        sizes = ("observation", "action_size", "action_low", "action_high")
         same = all(getattr(twin.spec, name) == getattr(self.spec, name) for name in sizes)
         require(same, f"envpool:{self.name} can't be drawn: gymnasium:{self.name} has other sizes or limits.")
         return twin
@@ -69,16 +77,13 @@ def make(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvPoolEnv:
     envpool = _envpool()
     if name not in envpool.list_all_envs():
         raise unknown("EnvPool environment", name, envpool.list_all_envs())
-    from gymnasium import spaces
-
     options = as_arguments(kwargs or {})
     check_names(options, tuple(envpool.make_spec(name).config._fields) if options else (), f"envpool:{name}")
     made = envpool.make_spec(name, **options)
     box = gymnasium.action_box(made.gymnasium_action_space, f"envpool:{name}")
-    size = spaces.flatdim(made.gymnasium_observation_space)
-    return EnvPoolEnv(
-        name, EnvSpec(observation=size, episode_length=made.config.max_episode_steps, **box), tuple(options.items())
-    )
+    leaves = leaves_of(made.gymnasium_observation_space, f"envpool:{name}")
+    spec = EnvSpec(observation=observation_of(leaves), episode_length=made.config.max_episode_steps, **box)
+    return EnvPoolEnv(name, spec, tuple(options.items()), leaves=leaves)
 
 
 def _envpool() -> Any:
@@ -101,7 +106,7 @@ class PoolBatch:
         self._pool: Any = None
         self._starts = True
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
+    def reset(self, seeds: np.ndarray) -> Obs:
         self.restart(seeds)
         return self._first()
 
@@ -131,7 +136,7 @@ class PoolBatch:
         require(shapes == {none.shape}, f"envpool:{self.env.name} returned rewards and flags of the shapes {shapes}.")
         if self.env.spec.rewards:
             reward = self._parts(info)
-        return HostStep(self._flat(obs), reward.astype(np.float32), *ends, none)
+        return HostStep(self._shown(obs), reward.astype(np.float32), *ends, none)
 
     def save(self) -> np.ndarray:
         raise CoveyError(f"The state of envpool:{self.env.name} can't be saved: {self.env.unsaved}.")
@@ -147,9 +152,9 @@ class PoolBatch:
             self._pool.close()
             self._pool = None
 
-    def _first(self) -> np.ndarray:
+    def _first(self) -> Obs:
         self._starts = False
-        return self._flat(self._pool.reset()[0])
+        return self._shown(self._pool.reset()[0])
 
     def _parts(self, info: dict[str, Any]) -> np.ndarray:
         """Returns the parts of the reward [N, parts]. The step that starts an episode has no reward."""
@@ -162,13 +167,18 @@ class PoolBatch:
             )
         return np.stack([info[name] for name in self.env.spec.rewards], axis=1)
 
-    def _flat(self, obs: Any) -> np.ndarray:
-        """Flattens observations to [N, D]. Those in a dictionary are concatenated in the order of their sorted keys."""
-        parts = [obs[key] for key in sorted(obs)] if isinstance(obs, dict) else [obs]
-        flat = np.concatenate([np.asarray(x, np.float32).reshape(self.count, -1) for x in parts], axis=1)
-        size = self.env.spec.obs_size
+    def _shown(self, obs: Any) -> Obs:
+        """Converts observations to arrays [N, ...], by name of part if there are several."""
+        parts = {leaf.name: self._part(leaf, obs) for leaf in self.env.leaves}
+        return self.env.spec.observation.of_names(parts)
+
+    def _part(self, leaf: Leaf, obs: Any) -> np.ndarray:
+        for key in leaf.path:
+            obs = obs[key]
+        array = np.asarray(obs, leaf.part.dtype)
         require(
-            flat.shape[1] == size,
-            f"envpool:{self.env.name} returned {flat.shape[1]} numbers as its observation; its space has {size}.",
+            array.size == self.count * leaf.part.size,
+            f"envpool:{self.env.name} returned {array.dtype}{list(array.shape)} as its observation {leaf.name} of "
+            f"{self.count} environments; its space has {leaf.part.size} numbers.",
         )
-        return flat
+        return array.reshape(self.count, *leaf.part.shape)

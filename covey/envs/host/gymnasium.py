@@ -1,13 +1,12 @@
 """Gymnasium's environments, and your own with its interface: `gymnasium:ID`, `gymnasium:MODULE:CLASS`.
 
-Observations are flattened by `gymnasium.spaces.flatten` and converted to float32: a Box row by row, a Dict in the order
-of its space (sorted by key, unless the space was made with another order), a Discrete as one-hot. Actions in [-1, 1]
-are rescaled to the action space.
+Images stay as they are, a Dict or Tuple becomes a dictionary of parts, and everything else is flattened to float32
+(`covey.envs.host.parts`). Actions in [-1, 1] are rescaled to the action space.
 """
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
 from covey.envs.host.batch import LocalBatch
 from covey.envs.host.guard import EnvError, Guard
+from covey.envs.host.parts import Leaf, leaves_of, observation_of
 from covey.envs.host.state import UnsavableError, save_env
 from covey.envs.host.workers import WorkerBatch
 from covey.envs.options import as_arguments, called, check_names, parameters
@@ -56,7 +56,7 @@ class GymnasiumEnv:
         state_size: Bytes of a saved state; 0 if states can't be saved.
         unsaved: The reason why they can't be saved, or "".
         factory: Makes one environment; takes the keywords of `gymnasium.make`.
-        images: Shapes of the images among its observations, for `covey check-env`.
+        leaves: The spaces of which its observations consist, for `covey check-env`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class GymnasiumEnv:
     state_size: int
     unsaved: str
     factory: Callable[..., Any] = field(compare=False)
-    images: tuple[tuple[int, ...], ...] = ()
+    leaves: tuple[Leaf, ...] = field(default=(), compare=False)
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         make = partial(_drawing, self.factory, self.name) if draws else self.factory
@@ -80,6 +80,11 @@ class GymnasiumEnv:
         return probed(
             self.name, partial(_wrapped, self.factory, wrappers, episode_length), episode_length, reward_parts
         )
+
+    def drawn(self, size: int, beside: bool) -> "GymnasiumEnv":
+        """Returns the environment with a picture of `size` pixels as its observation, or beside it."""
+        factory = partial(_pictured, self.factory, size, beside, self.name)
+        return probed(self.name, factory, self.spec.episode_length, self.spec.rewards)
 
 
 def names() -> tuple[str, ...]:
@@ -129,20 +134,20 @@ def probed(
     with silence_mujoco():
         env = _made(factory, name)
     try:
-        spec = replace(_spec(env, name), rewards=rewards, reward_weights=(1.0,) * len(rewards))
+        leaves = leaves_of(env.observation_space, name)
+        spec = replace(_spec(env, leaves, name), rewards=rewards, reward_weights=(1.0,) * len(rewards))
         spec = replace(spec, episode_length=episode_length or spec.episode_length)
         answers = Answers(env.observation_space, name, rewards)
         with Guard(name).calling("reset"):
             answers.reset(env, 0)
         size, unsaved = _state_size(env)
-        images = tuple(_images(env.observation_space))
         if rewards:  # a key that is not there is an error now, not after the start of the run
             box = env.action_space
             with Guard(name).calling("step"):
                 answers.step(env.step(((box.low + box.high) / 2).astype(box.dtype)))
     finally:
         env.close()
-    return GymnasiumEnv(name, spec, size, unsaved, factory, images)
+    return GymnasiumEnv(name, spec, size, unsaved, factory, leaves)
 
 
 def _is_usable(gymnasium: Any, name: str) -> bool:
@@ -245,13 +250,21 @@ def _without_limit(env: Any, kind: type) -> Any:
     return env
 
 
-def _drawing(factory: Callable[..., Any], name: str) -> Any:
+def _pictured(factory: Callable[..., Any], size: int, beside: bool, name: str, **options: Any) -> Any:
+    """Makes an environment whose observation is its picture. `options` are those of a film, which it draws anyway."""
+    from covey.envs.host.pixels import Drawn
+
+    return Drawn(_drawing(factory, name, size), size, beside, name)
+
+
+def _drawing(factory: Callable[..., Any], name: str, side: int = SIDE) -> Any:
     """Makes an environment that can draw. MuJoCo's pictures are small: without a graphics card, drawing is slow."""
     try:
-        env = factory(render_mode="rgb_array")
+        with warnings.catch_warnings(action="ignore"):
+            env = factory(render_mode="rgb_array")
         if "mujoco_renderer" in vars(env.unwrapped):
             env.close()
-            env = factory(render_mode="rgb_array", width=SIDE, height=SIDE)
+            env = factory(render_mode="rgb_array", width=side, height=side)
         return env
     except Exception as error:
         raise CoveyError(f"{name} can't be drawn: {type(error).__name__}: {error}") from error
@@ -291,33 +304,15 @@ def action_box(box: Any, name: str) -> dict[str, Any]:
     return {"action_size": math.prod(box.shape)} | {k: tuple(map(float, x.ravel())) for k, x in limits.items()}
 
 
-def _spec(env: Any, name: str) -> EnvSpec:
-    from gymnasium import spaces
-
+def _spec(env: Any, leaves: tuple[Leaf, ...], name: str) -> EnvSpec:
     box = action_box(env.action_space, name)
-    shown = env.observation_space
-    try:
-        size = spaces.flatdim(shown)
-    except (ValueError, NotImplementedError):
-        raise CoveyError(
-            f"{name} has the observations {shown}, which have no fixed size when they are flattened."
-        ) from None
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(
-        observation=size,
+        observation=observation_of(leaves),
         episode_length=limit or UNLIMITED,
         frames_per_second=float(env.metadata.get("render_fps") or 30.0),
         **box,
     )
-
-
-def _images(space: Any) -> Iterator[tuple[int, ...]]:
-    """Yields the shapes of the images in an observation space."""
-    parts = getattr(space, "spaces", ())
-    for part in parts.values() if isinstance(parts, Mapping) else parts:
-        yield from _images(part)
-    if space.dtype == np.uint8 and len(space.shape or ()) >= 2:
-        yield space.shape
 
 
 def _state_size(env: Any) -> tuple[int, str]:

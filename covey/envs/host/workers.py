@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from covey.envs.base import HostBatch, HostStep
+from covey.envs.host.parts import joined
 from covey.errors import CoveyError, require
+from covey.observation import Obs
 from covey.plugins import safe_path, unset_safe_path
 
 MOST_CRASHES = 3
@@ -122,9 +124,9 @@ class WorkerBatch:
         self._calm = np.zeros(workers, int)
         self._workers = [Worker(payload, patience) for payload in self._payloads]
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
+    def reset(self, seeds: np.ndarray) -> Obs:
         self._seeds = np.array(seeds, np.uint32)
-        return np.concatenate(self._all("reset", seeds))
+        return joined(self._all("reset", seeds))
 
     def restart(self, seeds: np.ndarray) -> None:
         self._seeds = np.array(seeds, np.uint32)
@@ -133,7 +135,8 @@ class WorkerBatch:
     def step(self, actions: np.ndarray) -> HostStep:
         for worker, place in zip(self._workers, self._places, strict=True):
             worker.ask("step", actions[place])
-        return HostStep(*map(np.concatenate, zip(*(self._stepped(i) for i in range(len(self._workers))), strict=True)))
+        obs, *others = zip(*(self._stepped(i) for i in range(len(self._workers))), strict=True)
+        return HostStep(joined(obs), *map(np.concatenate, others))
 
     def save(self) -> np.ndarray:
         return np.concatenate(self._all("save"))
@@ -186,8 +189,8 @@ class WorkerBatch:
             obs = worker.call("reset", self._seeds[place])
         except CrashError as error:
             return self._restarted(index, str(error))
-        none = np.zeros(len(obs), bool)
-        return HostStep(obs, np.zeros((len(obs), *self._parts), np.float32), none, none, ~none)
+        none = np.zeros(place.stop - place.start, bool)
+        return HostStep(obs, np.zeros((len(none), *self._parts), np.float32), none, none, ~none)
 
 
 def _pickled(payload: Any, name: str) -> bytes:
