@@ -6,6 +6,7 @@ Arguments come in the order state, hyper, data, key, static values.
 
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from covey.observation import Obs
 from covey.types import Array, Key, Metrics, Mode, Step
 
 State = TypeVar("State")
@@ -68,14 +69,14 @@ class Policy(Protocol[State, Hyper, Memory]):
         """
         ...
 
-    def act(self, state: State, hyper: Hyper, memory: Memory, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: State, hyper: Hyper, memory: Memory, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides at one observation.
 
         Args:
             state: The agent's state.
             hyper: Hyper-parameters.
             memory: The memory from `begin` or from the decision before.
-            obs: One observation [obs_size].
+            obs: One observation: an array, or a dictionary of them, as `EnvSpec.observation` says.
             key: A random key.
             mode: Static: `random` (warm-up), `sample` (collection) or `greedy` (evaluation).
 
@@ -93,14 +94,14 @@ class Critic(Protocol[State, Hyper, Memory]):
         >>> values = agent.q_values(state, hyper, memory, obs, action, target=False)
     """
 
-    def q_values(self, state: State, hyper: Hyper, memory: Memory, obs: Array, action: Array, target: bool) -> Array:
+    def q_values(self, state: State, hyper: Hyper, memory: Memory, obs: Obs, action: Array, target: bool) -> Array:
         """Returns the value of an action at one observation, by every critic.
 
         Args:
             state: The agent's state.
             hyper: Hyper-parameters.
             memory: The memory before the decision, as for `act`.
-            obs: One observation [obs_size], not normalised.
+            obs: One observation, not normalised.
             action: The action in [-1, 1], [action_size].
             target: Static: ask the target critics instead of the online ones.
 

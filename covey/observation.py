@@ -76,7 +76,6 @@ class Part:
         return f"{self.dtype}{list(self.shown)}{frames}"
 
 
-
 Pairs = tuple[tuple[str, Part], ...]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from covey.observation import RETURN, Obs, Observation
+from covey.observation import DESCRIPTOR, RETURN, Obs, Observation
 
 Array = jax.Array
 Key = jax.Array
@@ -105,6 +105,18 @@ class EnvSpec:
     def described(self) -> bool:
         """True if the observation has the parts that `Described` adds: the return so far, and the descriptor."""
         return not self.observation.is_array and RETURN in self.observation.parts
+
+    def descriptor_of(self, obs: Obs) -> Any:
+        """Returns the state descriptors [..., size] that observations hold, in NumPy or JAX; size 0 if they hold none.
+
+        They are the part `descriptor`, or the coordinates of a vector that the spec names.
+        """
+        if self.described and DESCRIPTOR in self.observation.parts:
+            return obs[DESCRIPTOR]
+        if self.descriptor is not None and self.observation.is_vector:
+            return obs[..., list(self.descriptor.coordinates)]
+        rows = self.observation.rows(obs)
+        return np.zeros((*rows, 0), np.float32)
 
     def reward(self, parts: Any) -> Any:
         """Returns the reward [...] from its components [..., rewards], in NumPy or JAX; unchanged if it has none."""

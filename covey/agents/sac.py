@@ -12,7 +12,7 @@ from covey.agent import Decision, SamplePlan
 from covey.errors import require, require_at_least
 from covey.hyper.range import Range
 from covey.nn.critics import Critics, CriticState, Ensemble, valid_rows
-from covey.nn.diagnostics import mean_and_std
+from covey.nn.diagnostics import observation_metrics
 from covey.nn.distributions import TanhNormal
 from covey.nn.held_noise import Held, HeldNoise, require_noise_hold
 from covey.nn.networks import apply, apply_learning, init_both
@@ -21,6 +21,7 @@ from covey.nn.optim import Optimisers, every, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.nn.smoothness import Smoothness
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -40,6 +41,10 @@ class SACConfig:
     """Optimisers of the actor, the critics and the temperature."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
+    actor_observations: tuple[str, ...] = ()
+    """Parts of the observation that the actor sees; by default all but `privileged`."""
+    critic_observations: tuple[str, ...] = ()
+    """Parts of the observation that the critics see; by default all."""
     batch_size: int = 256
     """Transitions per critic update."""
     policy_delay: int = 1
@@ -154,13 +159,14 @@ class SAC:
     @property
     def actor(self) -> nn.Module:
         """The flax module of the actor."""
-        return self.config.networks.actor_module(self.spec)
+        return self.config.networks.actor_module(self.spec, self.config.actor_observations)
 
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
         config = self.config
-        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
+        optimiser, seen = config.optimisers.critic, config.critic_observations
+        return Ensemble(config.critics, config.networks, optimiser, self.spec, seen, config.diagnostics)
 
     @property
     def noise(self) -> HeldNoise:
@@ -170,8 +176,8 @@ class SAC:
     def init(self, hyper: SACHyper, key: Key) -> SACState:
         """Returns a new state. The target critics start as copies."""
         key_critic, key_actor = jax.random.split(key)
-        critic = self.critics.init(self.spec, key_critic)
-        features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
+        critic = self.critics.init(key_critic)
+        features = self.critics.features(critic.online, self.spec.observation.zeros())
         actor, actor_statistics = init_both(self.actor, key_actor, features)
         actor = self.config.optimisers.actor.project(actor)
         require(
@@ -188,7 +194,7 @@ class SAC:
             temperature=temperature,
             actor_optimiser=self.config.optimisers.actor.init(actor),
             temperature_optimiser=self.config.optimisers.temperature.init(temperature),
-            statistics=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.observation),
             target_age=target_age(self.config.target_update_period),
             actor_statistics=actor_statistics,
         )
@@ -197,7 +203,7 @@ class SAC:
         """Returns the memory of held noise; () without `noise_hold`."""
         return self.noise.begin()
 
-    def act(self, state: SACState, hyper: SACHyper, memory: Held, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: SACState, hyper: SACHyper, memory: Held, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides at one observation: a uniform action, a sample of the policy, or its mode."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
@@ -208,7 +214,7 @@ class SAC:
         return Decision(policy.sample(noise)[0], memory, {})
 
     def q_values(
-        self, state: SACState, hyper: SACHyper, memory: Held, obs: Array, action: Array, target: bool = False
+        self, state: SACState, hyper: SACHyper, memory: Held, obs: Obs, action: Array, target: bool = False
     ) -> Array:
         """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
         obs = self.config.normalise.obs(state.statistics, obs)
@@ -218,8 +224,8 @@ class SAC:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
-    def policy(self, state: SACState, obs: Array) -> TanhNormal:
-        """Returns pi(. | s) for normalised observations [..., obs_size]."""
+    def policy(self, state: SACState, obs: Obs) -> TanhNormal:
+        """Returns pi(. | s) for normalised observations [...]."""
         features = self.critics.features(state.critic.online, obs)
         return apply(self.actor, state.actor, features, statistics=state.actor_statistics)
 
@@ -229,7 +235,8 @@ class SAC:
 
     def update(self, state: SACState, hyper: SACHyper, batch: Step, key: Key) -> tuple[SACState, Metrics]:
         """Makes `policy_delay` critic updates, and one update of the actor and the temperature."""
-        obs_mean, obs_std = mean_and_std(batch.obs.reshape(-1), jnp.repeat(batch.valid.reshape(-1), self.spec.obs_size))
+        seen = observation_metrics(batch)
+        batch = self.config.networks.augmented(batch, self.spec, key)
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         data = n_step(batch, hyper.discount)
         size = self.config.batch_size
@@ -255,7 +262,7 @@ class SAC:
             critic = self.critics.update_targets(critic, tau)
         state = state._replace(critic=critic, target_age=age)
         state, actor_metrics = self.update_actor(state, hyper, part, noise[:size], key_actor)
-        return state, metrics | actor_metrics | {"obs_mean": obs_mean, "obs_std": obs_std}
+        return state, metrics | actor_metrics | seen
 
     def update_actor(
         self, state: SACState, hyper: SACHyper, data: Transition, noise: Array, key: Key
@@ -294,7 +301,7 @@ class SAC:
         return state, metrics
 
     def _learning_policy(
-        self, state: SACState, actor: Params, data: Transition, features: Array
+        self, state: SACState, actor: Params, data: Transition, features: Obs
     ) -> tuple[TanhNormal, Params]:
         """Returns pi(. | s), and the new batch statistics of the actor.
 
@@ -304,6 +311,6 @@ class SAC:
             return apply(self.actor, actor, features), state.actor_statistics
         rows = valid_rows(data.valid)
         after = self.critics.features(state.critic.online, data.next_obs)
-        both = jnp.concatenate([features[rows], after[rows]])
+        both = jax.tree.map(lambda x, y: jnp.concatenate([x[rows], y[rows]]), features, after)
         policy, statistics = apply_learning(self.actor, actor, state.actor_statistics, both)
         return jax.tree.map(lambda x: x[: len(rows)], policy), statistics

@@ -23,8 +23,9 @@ from covey.nn.distributions import TanhNormal
 from covey.nn.networks import CriticParams, TrajectoryActor, apply, apply_ensemble, init, init_ensemble
 from covey.nn.normalise import Normalise, Statistics
 from covey.nn.optim import Optimisers, every, polyak, target_age
-from covey.nn.parts import Networks
+from covey.nn.parts import Networks, nothing
 from covey.nn.returns import DELTA, TDLoss, compare_through, mean_valid, require_td_loss, td_loss
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -46,6 +47,10 @@ class TAACConfig:
     """Critics in the ensemble."""
     embedding: int = 32
     """Units of the affine layer that embeds each part of the old trajectory for the actor."""
+    actor_observations: tuple[str, ...] = ()
+    """Parts of the observation that the actor sees; by default all but `privileged`."""
+    critic_observations: tuple[str, ...] = ()
+    """Parts of the observation that the critics see; by default all."""
     batch_size: int = 64
     """Windows per update."""
     window: int = 4
@@ -257,17 +262,21 @@ class TAAC:
     def actor(self) -> nn.Module:
         """The flax module of the actor, which receives features and the old trajectory."""
         networks = self.config.networks
-        return TrajectoryActor(self.config.embedding, networks.actor_module(self.spec), networks.weights)
+        actor = networks.actor_module(self.spec, self.config.actor_observations)
+        if self.spec.observation.is_vector:
+            return TrajectoryActor(self.config.embedding, actor, networks.weights)
+        after = actor.clone(encoder=nothing(), parent=None)
+        return TrajectoryActor(self.config.embedding, after, networks.weights, actor.encoder)
 
     @property
     def critic(self) -> nn.Module:
         """The flax module of one critic, which receives features and a trajectory."""
-        return self.config.networks.critic_module(len(self.weights))
+        return self.config.networks.critic_module(self.spec, len(self.weights), self.config.critic_observations)
 
     @property
     def encoder(self) -> nn.Module:
         """The shared encoder; without one, a module that returns its input."""
-        return self.config.networks.encoder_module()
+        return self.config.networks.encoder_module(self.spec)
 
     @property
     def trajectories(self) -> Trajectories:
@@ -288,7 +297,7 @@ class TAAC:
                 f"({', '.join(self.spec.rewards) or 'it has no parts'}), or none at all, not {len(given)}.",
             )
         key_encoder, key_actor, key_critic = jax.random.split(key, 3)
-        obs = jnp.zeros(self.spec.obs_size)
+        obs = self.spec.observation.zeros()
         trajectory = jnp.zeros((self.order + 1, self.spec.action_size))
         encoder = init(self.encoder, key_encoder, obs)
         features = apply(self.encoder, encoder, obs)
@@ -309,7 +318,7 @@ class TAAC:
             actor_optimiser=self.config.optimisers.actor.init(actor),
             critic_optimiser=self.config.optimisers.critic.init(critic),
             temperature_optimiser=self.config.optimisers.temperature.init(temperatures),
-            statistics=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.observation),
             target_age=target_age(self.config.target_update_period),
             collected=jnp.zeros(1 + COUNT_BINS) if self.config.diagnostics else (),
         )
@@ -318,7 +327,7 @@ class TAAC:
         """Returns the memory before the first step of an episode: a trajectory of zeros."""
         return TAACMemory(jnp.zeros((self.order + 1, self.spec.action_size)), jnp.zeros((), jnp.int32))
 
-    def act(self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides at one observation whether to continue the trajectory, and returns its action."""
         key_first, key_x, key_switch, key_epsilon = jax.random.split(key, 4)
         previous = memory.trajectory
@@ -351,7 +360,7 @@ class TAAC:
         return Decision(trajectory[0], TAACMemory(trajectory, repeats), extras)
 
     def q_values(
-        self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Array, action: Array, target: bool = False
+        self, state: TAACState, hyper: TAACHyper, memory: TAACMemory, obs: Obs, action: Array, target: bool = False
     ) -> Array:
         """Returns the value by every critic, [critics], of a new trajectory that starts with the action.
 
@@ -383,6 +392,7 @@ class TAAC:
 
     def update(self, state: TAACState, hyper: TAACHyper, batch: Step, key: Key) -> tuple[TAACState, Metrics]:
         """Makes one gradient step of actor, critics and temperatures, all from the parameters before it."""
+        batch = self.config.networks.augmented(batch, self.spec, key)
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         key_noise, key_target = jax.random.split(key)
         noise = jax.random.normal(key_noise, batch.action.shape)
@@ -458,10 +468,10 @@ class TAAC:
         """
         target, steps = self.target(state, hyper, batch, choice, key)
         trajectory = self.stored_trajectory(batch, "trajectory")[:, :-1]
-        valid = batch.valid[:, :-1]
+        obs, valid = jax.tree.map(lambda x: x[:, :-1], (batch.obs, batch.valid))
 
         def loss(critic: CriticParams) -> tuple[Array, Array]:
-            values = self.values(critic, self._features(critic, batch.obs[:, :-1]), trajectory)
+            values = self.values(critic, self._features(critic, obs), trajectory)
             error = jnp.mean(td_loss(self.config.td_loss, values - target[None], self.config.huber_delta), axis=-1)
             return jnp.sum(jax.vmap(lambda e: _mean(e, valid))(error)), values
 
@@ -496,7 +506,7 @@ class TAAC:
         steps = compare_through(ones, ones, keep, jnp.zeros_like(keep))[..., 0]
         return compare_through(reward, discount, keep, instead), steps
 
-    def compare(self, state: TAACState, hyper: TAACHyper, features: Array, previous: Array, x: Array) -> Choice:
+    def compare(self, state: TAACState, hyper: TAACHyper, features: Obs, previous: Array, x: Array) -> Choice:
         """Compares the old and the new trajectory by the online critics: beta_1 = sigmoid((q_1 - q_0) / alpha)."""
         old = self.trajectories.carry_on(previous)
         new = self.trajectories.start(x, previous)
@@ -519,22 +529,22 @@ class TAAC:
         action, switch = state.temperatures
         return Temperatures(hyper.action_temperature * jnp.exp(action), hyper.switch_temperature * jnp.exp(switch))
 
-    def _features(self, critic: CriticParams, obs: Array) -> Array:
+    def _features(self, critic: CriticParams, obs: Obs) -> Obs:
         return apply(self.encoder, critic.encoder, obs)
 
-    def values(self, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+    def values(self, critic: CriticParams, features: Obs, trajectory: Array) -> Array:
         """Returns Q_j of every critic and reward, [critics, ..., rewards]."""
         flat = trajectory.reshape(*trajectory.shape[:-2], -1)
         return apply_ensemble(self.critic, critic.ensemble, {}, None, features, flat)
 
-    def _conservative(self, hyper: TAACHyper, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+    def _conservative(self, hyper: TAACHyper, critic: CriticParams, features: Obs, trajectory: Array) -> Array:
         """Returns the least favourable critic for each reward: the minimum; the maximum if its weight is negative."""
         sign = jnp.where(self._weights(hyper) < 0, -1.0, 1.0)
         values = self.values(critic, features, trajectory)
         sign = sign.reshape((1,) * (values.ndim - 1) + (-1,))
         return sign[0] * jnp.min(sign * values, axis=0)
 
-    def _value(self, hyper: TAACHyper, critic: CriticParams, features: Array, trajectory: Array) -> Array:
+    def _value(self, hyper: TAACHyper, critic: CriticParams, features: Obs, trajectory: Array) -> Array:
         return self._weighted(hyper, self._conservative(hyper, critic, features, trajectory))
 
     def _weighted(self, hyper: TAACHyper, values: Array) -> Array:

@@ -19,6 +19,7 @@ from covey.nn.optim import Optimiser, Optimisers, every, polyak, target_age
 from covey.nn.parts import Networks
 from covey.nn.returns import Transition, mean_valid, n_step
 from covey.nn.smoothness import Smoothness
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 
@@ -39,6 +40,10 @@ class TD3Config:
     """Optimisers of the actor and the critics."""
     normalise: Normalise = field(default_factory=Normalise)
     """Running normalisation of observations and rewards."""
+    actor_observations: tuple[str, ...] = ()
+    """Parts of the observation that the actor sees; by default all but `privileged`."""
+    critic_observations: tuple[str, ...] = ()
+    """Parts of the observation that the critics see; by default all."""
     batch_size: int = 256
     """Transitions per critic update."""
     policy_delay: int = 2
@@ -147,7 +152,7 @@ class TD3:
         >>> env = covey.envs.make("pendulum")
         >>> agent = covey.TD3(covey.TD3Config(batch_size=64), env.spec)
         >>> state = agent.init(covey.TD3Hyper(), jax.random.key(0))
-        >>> agent.act(state, covey.TD3Hyper(), (), jnp.zeros(env.spec.obs_size), jax.random.key(1), "greedy").action
+        >>> agent.act(state, covey.TD3Hyper(), (), env.spec.observation.zeros(), jax.random.key(1), "greedy").action
     """
 
     config: TD3Config
@@ -162,13 +167,14 @@ class TD3:
     @property
     def actor(self) -> nn.Module:
         """The flax module of the actor."""
-        return self.config.networks.actor_module(self.spec)
+        return self.config.networks.actor_module(self.spec, self.config.actor_observations)
 
     @property
     def critics(self) -> Ensemble:
         """The ensemble of critics."""
         config = self.config
-        return Ensemble(config.critics, config.networks, config.optimisers.critic, config.diagnostics)
+        optimiser, seen = config.optimisers.critic, config.critic_observations
+        return Ensemble(config.critics, config.networks, optimiser, self.spec, seen, config.diagnostics)
 
     @property
     def noise(self) -> HeldNoise:
@@ -178,8 +184,8 @@ class TD3:
     def init(self, hyper: TD3Hyper, key: Key) -> TD3State:
         """Returns a new state. The targets start as copies of the online networks."""
         key_critic, key_actor = jax.random.split(key)
-        critic = self.critics.init(self.spec, key_critic)
-        features = self.critics.features(critic.online, jnp.zeros(self.spec.obs_size))
+        critic = self.critics.init(key_critic)
+        features = self.critics.features(critic.online, self.spec.observation.zeros())
         actor = self.config.optimisers.actor.project(init(self.actor, key_actor, features))
         action = jax.eval_shape(lambda: apply(self.actor, actor, features))
         require(
@@ -191,7 +197,7 @@ class TD3:
             critic=critic,
             target_actor=actor,
             actor_optimiser=self.config.optimisers.actor.init(actor),
-            statistics=self.config.normalise.init(self.spec.obs_size),
+            statistics=self.config.normalise.init(self.spec.observation),
             target_age=target_age(self.config.target_update_period),
         )
 
@@ -199,7 +205,7 @@ class TD3:
         """Returns the memory of held noise; () without `noise_hold`."""
         return self.noise.begin()
 
-    def act(self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides at one observation: a uniform, noisy or deterministic action."""
         if mode == "random":
             return Decision(jax.random.uniform(key, (self.spec.action_size,), minval=-1.0, maxval=1.0), memory, {})
@@ -210,7 +216,7 @@ class TD3:
         return Decision(action, memory, {})
 
     def q_values(
-        self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Array, action: Array, target: bool = False
+        self, state: TD3State, hyper: TD3Hyper, memory: Held, obs: Obs, action: Array, target: bool = False
     ) -> Array:
         """Returns Q_j(s, a) of every critic, [critics], for one observation and action."""
         obs = self.config.normalise.obs(state.statistics, obs)
@@ -220,12 +226,13 @@ class TD3:
         """Updates the running statistics with fresh data [T, N]."""
         return state._replace(statistics=self.config.normalise.observe(state.statistics, rollout, hyper.discount))
 
-    def policy(self, state: TD3State, obs: Array) -> Array:
-        """Returns pi(s) for normalised observations [..., obs_size]."""
+    def policy(self, state: TD3State, obs: Obs) -> Array:
+        """Returns pi(s) for normalised observations [...]."""
         return apply(self.actor, state.actor, self.critics.features(state.critic.online, obs))
 
     def update(self, state: TD3State, hyper: TD3Hyper, batch: Step, key: Key) -> tuple[TD3State, Metrics]:
         """Makes `policy_delay` critic updates and one actor update."""
+        batch = self.config.networks.augmented(batch, self.spec, key)
         batch = self.config.normalise.batch(state.statistics, batch, hyper.reward_scale)
         age, tau = every(self.config.target_update_period, state.target_age, hyper.tau)
         hyper = hyper._replace(tau=tau)
@@ -251,7 +258,7 @@ class TD3:
         state, actor_metrics = self.update_actor(state._replace(critic=critic, target_age=age), hyper, part, key_actor)
         return state, metrics | actor_metrics
 
-    def target_action(self, state: TD3State, hyper: TD3Hyper, next_obs: Array, noise: Array) -> Array:
+    def target_action(self, state: TD3State, hyper: TD3Hyper, next_obs: Obs, noise: Array) -> Array:
         """Returns clip(pi_bar(s') + clip(sigma noise, -c, c), -1, 1), for standard normal noise."""
         params = state.critic.target if self.critics.has_targets else state.critic.online
         clip = hyper.target_noise_clip

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,16 +16,20 @@ from covey.evaluation.probe import Probe, probe
 from covey.evaluation.stats import Interval
 from covey.hyper.names import by_name
 from covey.hyper.schedule import hyper_at
-from covey.replay import Replay, in_time_order
+from covey.observation import OBS
+from covey.replay import Replay, Stored, in_time_order
 from covey.storage.best import read_members
 from covey.storage.finished import read_final
 from covey.storage.folder import RunFolder
-from covey.storage.layout import REPLAY, WRITTEN, not_finite, restore
+from covey.storage.layout import WRITTEN, not_finite, restore, stored_replay
 from covey.storage.lineage import Lineage, read_lineage
 from covey.storage.metrics import read_fault, read_metrics
+from covey.types import EnvSpec
 
 MOST_RECORDS = 100_000
 """Records of the replay that are examined, the newest of every member."""
+MOST_BYTES = 2**26
+"""The same for replays with images."""
 PROBED = 128
 """Observations that the networks are examined with."""
 MOST_PROBED = 4
@@ -206,43 +211,51 @@ def _from_checkpoint(subject: Subject, facts: Facts, fittest: int | None) -> Fac
     arrays, info = read_members(subject.folder)
     program, layout = subject.program(), subject.replay()
     written = int(arrays[WRITTEN])
-    stored = in_time_order(arrays[REPLAY], written)[:, -max(1, MOST_RECORDS // arrays[REPLAY].shape[2]) :]
+    most = min(MOST_RECORDS, MOST_BYTES // layout.record_bytes) if layout.frames else MOST_RECORDS
+    rows = -max(1, most // layout.streams)
+    stored = jax.tree.map(lambda x: in_time_order(x, written)[:, rows:], Stored(*stored_replay(arrays)))
     discount, scale = facts.current("discount", 0.99), facts.current("reward_scale", 1.0)
-    members = range(len(stored)) if fittest is None or fittest >= len(stored) else [fittest]
-    data = [records_of(layout, stored[i], program.spec.obs_size, discount, scale) for i in members]
+    count = len(stored.data)
+    members = range(count) if fittest is None or fittest >= count else [fittest]
+    each = [jax.tree.map(lambda x, i=i: x[i], stored) for i in range(count)]
+    data = [records_of(layout, each[i], program.spec, discount, scale) for i in members]
     whole = Data(*(np.concatenate(parts) for parts in zip(*data, strict=True)))
     facts = facts._replace(
         data=whole, episode_length=program.train_env.spec.episode_length, action_size=program.spec.action_size
     )
     if facts.curves.get("agent/q_mean") is None:  # nothing has been learned yet
         return facts
-    probes = [_probe(program, layout, arrays, info["step"], i, stored[i]) for i in list(members)[:MOST_PROBED]]
+    probes = [_probe(program, layout, arrays, info["step"], i, each[i]) for i in list(members)[:MOST_PROBED]]
     return facts._replace(probes=[each for each in probes if each is not None])
 
 
-def records_of(layout: Replay, rows: np.ndarray, obs_size: int, discount: float, scale: float) -> Data:
-    """Returns the transitions in rows [T, N, width] of a replay, in time order.
+def records_of(layout: Replay, stored: Stored, spec: EnvSpec, discount: float, scale: float) -> Data:
+    """Returns the transitions in stored records [T, N, ...] of a replay, in time order.
 
     Args:
         layout: The layout of the replay.
-        rows: The rows.
-        obs_size: Numbers of an observation that belong to the environment.
+        stored: The records of one member.
+        spec: The environment's own spec: of its observations, only the float32 numbers are examined.
         discount: The discount of one step, for the returns.
         scale: The factor of rewards, for the returns.
     """
-    records = layout.records(rows)  # type: ignore[arg-type]
-    returns = np.zeros_like(records.reward)
+    rows = stored.data
+    names = [layout.column(OBS), *(f"obs.{name}" for name in spec.observation.parts)]
+    known = [rows[..., layout.columns[name]] for name in dict.fromkeys(names) if name in layout.columns]
+    shown = np.concatenate(known, axis=-1) if known else np.zeros((*rows.shape[:2], 0), np.float32)
+    records = layout.scalars(rows)
+    returns = np.zeros_like(records["reward"])
     following = np.zeros(rows.shape[1])
     for t in range(len(rows) - 1, -1, -1):
         # An episode ends with a record that is no transition, also after a termination.
-        following = (scale * records.reward[t] + discount * following) * (1.0 - np.asarray(records.last[t]))
+        following = (scale * records["reward"][t] + discount * following) * (1.0 - records["last"][t])
         returns[t] = following
-    valid = np.asarray(records.last) == 0
-    obs, action = np.asarray(records.obs)[valid][:, :obs_size], np.asarray(records.action)[valid]
-    return Data(obs, action, *(np.asarray(x)[valid] for x in (records.reward, records.terminated, returns)))
+    valid = records["last"] == 0
+    action = rows[..., layout.columns["action"]]
+    return Data(*(x[valid] for x in (shown, action, records["reward"], records["terminated"], returns)))
 
 
-def _probe(program: Any, layout: Replay, arrays: Any, step: int, member: int, rows: np.ndarray) -> Probe | None:
+def _probe(program: Any, layout: Replay, arrays: Any, step: int, member: int, stored: Stored) -> Probe | None:
     """Examines the networks of a member with observations from its replay, evenly spaced."""
     own = {name: x[member] for name, x in arrays.items() if name.startswith(("members/agent/", "members/hyper/"))}
     if not_finite(own):
@@ -250,11 +263,12 @@ def _probe(program: Any, layout: Replay, arrays: Any, step: int, member: int, ro
     state, hyper = program.shapes()
     found = restore({"members": {"agent": state, "hyper": hyper}}, own)["members"]
     now = hyper_at(found["hyper"], program.config.schedules(), jnp.int32(step))
-    records = layout.records(rows.reshape(-1, rows.shape[-1]))  # type: ignore[arg-type]
-    valid = np.flatnonzero((np.asarray(records.last) == 0) & np.isfinite(rows).all(-1).reshape(-1))
+    rows = stored.data
+    finite = np.isfinite(rows).all(-1).reshape(-1)
+    valid = np.flatnonzero((layout.scalars(rows)["last"].reshape(-1) == 0) & finite)
     if len(valid) < 2:
         return None
     chosen = valid[np.linspace(0, len(valid) - 1, min(PROBED, len(valid))).astype(int)]
-    return probe(
-        program.agent, found["agent"], now, np.asarray(records.obs)[chosen], np.asarray(records.action)[chosen]
-    )
+    records = layout.ordered_records(stored)
+    obs, action = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:])[chosen], (records.obs, records.action))
+    return probe(program.agent, found["agent"], now, obs, action)

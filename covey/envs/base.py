@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import require
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key
 
 
@@ -14,13 +15,13 @@ class Outcome(NamedTuple):
     """The result of a step.
 
     Args:
-        obs: The observation after the step, [spec.obs_size], float32.
+        obs: The observation after the step, an array or a dictionary of them, as `spec.observation` says.
         reward: A float32 scalar; a vector if `spec.rewards` names the parts of the reward.
         terminated: True if the task ended in this state. A time limit does not terminate an episode: the trainer
             applies `spec.episode_length` and treats it as a truncation.
     """
 
-    obs: Array
+    obs: Obs
     reward: Array
     terminated: Array
 
@@ -56,14 +57,14 @@ class Env(Protocol):
     @property
     def spec(self) -> EnvSpec: ...
 
-    def reset(self, key: Key) -> tuple[Any, Array]:
+    def reset(self, key: Key) -> tuple[Any, Obs]:
         """Starts an episode.
 
         Args:
             key: The only source of randomness.
 
         Returns:
-            A state drawn from the start distribution (any tree of arrays), and its observation [spec.obs_size].
+            A state drawn from the start distribution (any tree of arrays), and its observation.
         """
         ...
 
@@ -97,7 +98,7 @@ class HostStep(NamedTuple):
     """The results of one step of N host environments, as NumPy arrays.
 
     Args:
-        obs: Observations [N, obs_size], float32. At the end of an episode, the final observation.
+        obs: Observations [N, ...], an array or a dictionary of them. At the end of an episode, the final observation.
         reward: [N], float32; [N, parts] if `spec.rewards` names the parts of the reward.
         terminated: [N], bool: the task ended.
         truncated: [N], bool: the episode was cut off, for example by a time limit.
@@ -105,7 +106,7 @@ class HostStep(NamedTuple):
             first observation of a new episode.
     """
 
-    obs: np.ndarray
+    obs: Any
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -125,14 +126,14 @@ class HostBatch(Protocol):
         >>> batch.close()
     """
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
+    def reset(self, seeds: np.ndarray) -> Any:
         """Starts new episodes.
 
         Args:
             seeds: [N], uint32.
 
         Returns:
-            The first observations [N, obs_size].
+            The first observations [N, ...], an array or a dictionary of them.
         """
         ...
 
@@ -207,7 +208,6 @@ def check_env(env: Env) -> None:
 
     state, obs, after, outcome = jax.eval_shape(probe)
     name = type(env).__name__
-    size = env.spec.obs_size
     parts = len(env.spec.rewards)
     require(
         parts == len(env.spec.reward_weights),
@@ -215,8 +215,8 @@ def check_env(env: Env) -> None:
         "spec.reward_weights.",
     )
     expected = [
-        ("the observation of reset", obs, (size,), "float32"),
-        ("the observation of step", outcome.obs, (size,), "float32"),
+        *_expected_parts("the observation of reset", obs, env.spec, name),
+        *_expected_parts("the observation of step", outcome.obs, env.spec, name),
         ("the reward", outcome.reward, (parts,) if parts else (), "float32"),
         ("terminated", outcome.terminated, (), "bool"),
     ]
@@ -232,3 +232,19 @@ def check_env(env: Env) -> None:
         f"The environment {name} changes the shape or type of its state: {kinds[0]} after reset, {kinds[1]} after "
         "step.",
     )
+
+
+def _expected_parts(what: str, obs: Any, spec: EnvSpec, name: str) -> list[tuple[str, Any, tuple[int, ...], str]]:
+    """Returns what is found and expected of each part of an observation. Raises a CoveyError if the parts differ."""
+    form = spec.observation
+    parts = form.parts
+    if form.is_array:
+        require(hasattr(obs, "shape"), f"The environment {name} does not match its spec: {what} must be one array.")
+    else:
+        require(
+            isinstance(obs, dict) and obs.keys() == parts.keys(),
+            f"The environment {name} does not match its spec: {what} must be a dictionary with "
+            f"{', '.join(parts)}, not {', '.join(map(str, obs)) if isinstance(obs, dict) else 'an array'}.",
+        )
+    label = what if form.is_array else f"{what}, {{}},"
+    return [(label.format(n), x, parts[n].shown, parts[n].dtype) for n, x in form.by_name(obs).items()]

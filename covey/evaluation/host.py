@@ -13,6 +13,7 @@ from covey.agent import Decision, Policy
 from covey.envs.base import HostBatch, HostEnv, HostStep
 from covey.errors import require
 from covey.evaluation.rollout import ACTION_CHANGE, Episode, Episodes, smoothness
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key
 
 
@@ -25,12 +26,12 @@ def _begin(policy: Policy[Any, Any, Any], states: Any, hypers: Any, key: Key, ep
 
 @partial(jax.jit, static_argnames="policy")
 def _act(
-    policy: Policy[Any, Any, Any], states: Any, hypers: Any, memory: Any, obs: Array, key: Key, t: Array
+    policy: Policy[Any, Any, Any], states: Any, hypers: Any, memory: Any, obs: Obs, key: Key, t: Array
 ) -> Decision:
     """Returns greedy decisions [P, E]."""
-    keys = jax.random.split(jax.random.fold_in(key, t), obs.shape[1])
+    keys = jax.random.split(jax.random.fold_in(key, t), jax.tree.leaves(obs)[0].shape[1])
 
-    def one(state: Any, hyper: Any, memory: Any, obs: Array) -> Decision:
+    def one(state: Any, hyper: Any, memory: Any, obs: Obs) -> Decision:
         return jax.vmap(lambda m, o, k: policy.act(state, hyper, m, o, k, "greedy"))(memory, obs, keys)
 
     return jax.vmap(one)(states, hypers, memory, obs)
@@ -58,7 +59,7 @@ class HostRollout:
     def steps(self) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], HostStep]]:
         """Yields, without end, the actions [P, E, A], their annotations [P, E] each, and the step [P * E, ...]."""
         for t in count():
-            obs = self.obs.reshape(*self.shape, -1)
+            obs = jax.tree.map(lambda x: x.reshape(*self.shape, *x.shape[1:]), self.obs)
             decision = _act(self.policy, self.states, self.hypers, self.memory, obs, self.key_run, np.int32(t))
             action = np.asarray(decision.action)
             step = self.batch.step(action.reshape(-1, action.shape[-1]))
@@ -143,12 +144,12 @@ def record_host(
     try:
         rollout = HostRollout(policy, batch, states, hypers, key, 1)
         pictures: list[Any] = [batch.frame(0) if draw_every else None]
-        obs = [rollout.obs[0]]
+        obs = [_first(rollout.obs)]
         actions = []
         annotations = []
         rewards = []
         for t, (action, annotation, step) in enumerate(rollout.steps(), 1):
-            obs.append(step.obs[0])
+            obs.append(_first(step.obs))
             actions.append(action[0, 0])
             rewards.append(env.spec.reward(step.reward)[0])
             annotations.append({name: float(x[0, 0]) for name, x in annotation.items()})
@@ -158,4 +159,10 @@ def record_host(
     finally:
         batch.close()
     series = {name: np.array([each[name] for each in annotations]) for name in annotations[0]}
-    return Episode(pictures, np.stack(obs), np.stack(actions), series, np.array(rewards))
+    found = jax.tree.map(lambda *rows: np.stack(rows), *obs)
+    return Episode(pictures, found, np.stack(actions), series, np.array(rewards))
+
+
+def _first(obs: Obs) -> Obs:
+    """Returns the observation of the first environment."""
+    return jax.tree.map(lambda x: x[0], obs)

@@ -49,14 +49,14 @@ class Probe(NamedTuple):
     gradients: dict[str, float]
 
 
-def probe(agent: Agent[Any, Any, Any], state: Any, hyper: Any, obs: np.ndarray, action: np.ndarray) -> Probe:
+def probe(agent: Agent[Any, Any, Any], state: Any, hyper: Any, obs: Any, action: np.ndarray) -> Probe:
     """Examines the networks of one member.
 
     Args:
         agent: The agent.
         state: Its state.
         hyper: Its hyper-parameters.
-        obs: Observations [n, obs_size], as the replay holds them.
+        obs: Observations [n, ...], not normalised.
         action: Actions [n, A].
     """
     key = jax.random.key(0)

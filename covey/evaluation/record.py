@@ -51,7 +51,7 @@ def record(
     length = int(np.argmax(found.terminated)) + 1 if found.terminated.any() else steps
     found = jax.tree.map(lambda x: x[:length], found)
     later = [jax.tree.map(lambda x, t=t: x[t], found.env) for t in range(length)]
-    obs = np.concatenate([start.obs[None], found.obs])
+    obs = jax.tree.map(lambda first, x: np.concatenate([first[None], x]), start.obs, found.obs)
     return Episode([start.env, *later], obs, found.action, found.annotations, found.reward)
 
 

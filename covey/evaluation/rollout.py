@@ -11,6 +11,7 @@ import numpy as np
 from covey.agent import Policy
 from covey.agents.skills.contract import SkillAgent
 from covey.envs.base import Env
+from covey.observation import Obs
 from covey.training.member import where
 from covey.types import Array, Key
 
@@ -60,14 +61,14 @@ class Episode(NamedTuple):
 
     Args:
         states: [T + 1] states of the environment. For a host environment, its pictures; None where none was taken.
-        obs: [T + 1, D] observations.
+        obs: [T + 1, ...] observations, an array or a dictionary of them.
         actions: [T, A] actions in [-1, 1].
         annotations: By name, the numbers [T] that the policy reports with each decision.
         rewards: [T] rewards.
     """
 
     states: list[Any]
-    obs: np.ndarray
+    obs: Any
     actions: np.ndarray
     annotations: dict[str, np.ndarray]
     rewards: np.ndarray = np.zeros(0, np.float32)
@@ -77,7 +78,7 @@ class Situation(NamedTuple):
     """The state before a decision: the environment, its observation, and the policy's memory."""
 
     env: Any
-    obs: Array
+    obs: Obs
     memory: Any
 
 
@@ -87,7 +88,7 @@ class GreedyStep(NamedTuple):
     action: Array
     annotations: dict[str, Array]
     env: Any
-    obs: Array
+    obs: Obs
     reward: Array
     terminated: Array
 

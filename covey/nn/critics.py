@@ -21,6 +21,7 @@ from covey.nn.networks import CriticParams, apply, apply_ensemble, init, init_en
 from covey.nn.optim import Optimiser, polyak
 from covey.nn.parts import Networks
 from covey.nn.returns import DELTA, TDLoss, Transition, mean_valid, require_td_loss, td_loss
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Params, Scalar
 
 LOW, HIGH = -10.0, 10.0
@@ -112,12 +113,16 @@ class Ensemble:
         critics: Options of the ensemble.
         networks: Networks of the agent.
         optimiser: Optimiser of the critics and the shared encoder.
+        spec: Sizes and limits of the environment.
+        observations: The parts of an observation that the critics see; () for all.
         diagnostics: Report metrics of each critic, with histograms.
     """
 
     critics: Critics
     networks: Networks
     optimiser: Optimiser
+    spec: EnvSpec
+    observations: tuple[str, ...] = ()
     diagnostics: bool = False
 
     def __post_init__(self) -> None:
@@ -141,12 +146,12 @@ class Ensemble:
     @property
     def encoder(self) -> nn.Module:
         """The shared encoder; without one, a module that returns its input."""
-        return self.networks.encoder_module()
+        return self.networks.encoder_module(self.spec)
 
     @property
     def module(self) -> nn.Module:
         """The flax module of one critic."""
-        return self.networks.critic_module(self.critics.bins)
+        return self.networks.critic_module(self.spec, self.critics.bins, self.observations)
 
     @property
     def support(self) -> Histogram | Categorical:
@@ -154,26 +159,26 @@ class Ensemble:
         kind = Categorical if self.critics.distribution == "c51" else Histogram
         return kind(self.critics.low, self.critics.high, self.critics.bins)
 
-    def init(self, spec: EnvSpec, key: Key) -> CriticState:
+    def init(self, key: Key) -> CriticState:
         """Returns new critics, each drawn from its own key. The targets start as a copy."""
         key_encoder, key_ensemble = jax.random.split(key)
-        obs = jnp.zeros(spec.obs_size)
-        action = jnp.zeros(spec.action_size)
+        obs = self.spec.observation.zeros()
+        action = jnp.zeros(self.spec.action_size)
         encoder = init(self.encoder, key_encoder, obs)
         features = apply(self.encoder, encoder, obs)
         ensemble, statistics = init_ensemble(self.module, self.critics.number, key_ensemble, features, action)
         online = self.optimiser.project(CriticParams(encoder, ensemble))
         return CriticState(online, online if self.has_targets else (), statistics, self.optimiser.init(online))
 
-    def features(self, params: CriticParams, obs: Array) -> Array:
+    def features(self, params: CriticParams, obs: Obs) -> Obs:
         """Returns the output of the shared encoder; without one, the observation itself."""
         return apply(self.encoder, params.encoder, obs)
 
-    def values(self, params: CriticParams, statistics: Params, obs: Array, action: Array, key: Key) -> Array:
+    def values(self, params: CriticParams, statistics: Params, obs: Obs, action: Array, key: Key) -> Array:
         """Returns Q_j(s, a) of every critic, [number, ...]. The key is for dropout."""
         return self._mean(self._outputs(params.ensemble, statistics, key, self.features(params, obs), action))
 
-    def q_values(self, state: CriticState, obs: Array, action: Array, target: bool) -> Array:
+    def q_values(self, state: CriticState, obs: Obs, action: Array, target: bool) -> Array:
         """Returns Q_j(s, a) of every online or target critic, [number, ...], without dropout."""
         require(not target or self.has_targets, "Critics with batch normalisation have no target networks.")
         params = state.target if target else state.online
@@ -181,9 +186,7 @@ class Ensemble:
         features = self.features(params, obs)
         return self._mean(apply_ensemble(self.module, params.ensemble, state.statistics, None, features, action))
 
-    def actor_objective(
-        self, state: CriticState, features: Array, action: Array, key: Key, first: bool = False
-    ) -> Array:
+    def actor_objective(self, state: CriticState, features: Obs, action: Array, key: Key, first: bool = False) -> Array:
         """Returns the Q-value that the actor maximises.
 
         It is the minimum over critics (SAC), critic 0 with `first` (TD3), or the mean of all critics if
@@ -286,7 +289,8 @@ class Ensemble:
         CrossQ normalises both by one joint batch.
         """
         rows = valid_rows(data.valid)
-        features = jnp.concatenate([self.features(params, data.obs)[rows], self.features(params, data.next_obs)[rows]])
+        now, after = (self.features(params, obs) for obs in (data.obs, data.next_obs))
+        features = jax.tree.map(lambda x, y: jnp.concatenate([x[rows], y[rows]]), now, after)
         actions = jnp.concatenate([data.action[rows], next_action[rows]])
         both, statistics = apply_ensemble(
             self.module, params.ensemble, statistics, key, features, actions, learning=True
@@ -307,7 +311,7 @@ class Ensemble:
             chosen = jnp.take_along_axis(probabilities, least[None, :, None], axis=0)[0]
         return support.project(chosen, data.reward, data.discount)
 
-    def _outputs(self, ensemble: Params, statistics: Params, key: Key, features: Array, action: Array) -> Array:
+    def _outputs(self, ensemble: Params, statistics: Params, key: Key, features: Obs, action: Array) -> Array:
         dropout = key if self.networks.critic.dropout else None
         return apply_ensemble(self.module, ensemble, statistics, dropout, features, action)
 

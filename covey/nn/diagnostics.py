@@ -5,10 +5,11 @@ Rows that are not valid may hold anything, NaN included. Every function is a few
 
 import math
 
+import jax
 import jax.numpy as jnp
 
 from covey.nn.returns import mean_valid
-from covey.types import Array, Metrics
+from covey.types import Array, Metrics, Step
 
 BINS = 32
 """Bins of a histogram of real numbers: 16 for each sign."""
@@ -25,6 +26,17 @@ def mean_and_std(x: Array, valid: Array) -> tuple[Array, Array]:
     x = jnp.clip(x, -LARGEST, LARGEST)
     mean = mean_valid(x, valid)
     return mean, jnp.sqrt(mean_valid((x - mean[..., None]) ** 2, valid))
+
+
+def observation_metrics(batch: Step) -> Metrics:
+    """Returns the mean and the standard deviation of the numbers in observations; of images, if there are no others."""
+    leaves = jax.tree.leaves(batch.obs)
+    floats = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)] or [x.astype(jnp.float32) for x in leaves]
+    valid = batch.valid.reshape(-1)
+    rows = [x.reshape(valid.shape[0], -1) for x in floats]
+    numbers = rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=-1)
+    mean, std = mean_and_std(numbers.reshape(-1), jnp.repeat(valid, numbers.shape[-1]))
+    return {"obs_mean": mean, "obs_std": std}
 
 
 def value_metrics(value: Array, target: Array, valid: Array) -> Metrics:

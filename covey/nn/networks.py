@@ -114,14 +114,20 @@ class Actor(nn.Module):
 
 
 class TrajectoryActor(nn.Module):
-    """[obs, E(a), E(v), E(u)] -> actor; each E is its own affine layer (TAAC)."""
+    """[obs, E(a), E(v), E(u)] -> actor; each E is its own affine layer (TAAC).
+
+    `encoder` encodes an observation that is not a vector before that.
+    """
 
     embedding: int
     actor: nn.Module
     weights: str = "lecun"
+    encoder: nn.Module | None = None
 
     @nn.compact
-    def __call__(self, features: Array, trajectory: Array) -> Any:
+    def __call__(self, features: Any, trajectory: Array) -> Any:
+        if self.encoder is not None:
+            features = self.encoder(features)
         parts = [dense(self.embedding, self.weights)(trajectory[..., i, :]) for i in range(trajectory.shape[-2])]
         return self.actor(jnp.concatenate([features, *parts], axis=-1))
 
@@ -137,35 +143,35 @@ class Critic(nn.Module):
         return self.head(self.torso(jnp.concatenate([self.encoder(obs), action], axis=-1)))
 
 
-def init(module: nn.Module, key: Key, *inputs: Array) -> Params:
+def init(module: nn.Module, key: Key, *inputs: Any) -> Params:
     """Returns new parameters of a module; an empty dictionary if it has none."""
     return init_both(module, key, *inputs)[0]
 
 
-def init_both(module: nn.Module, key: Key, *inputs: Array) -> tuple[Params, Params]:
+def init_both(module: nn.Module, key: Key, *inputs: Any) -> tuple[Params, Params]:
     """Returns new parameters and batch statistics of a module; each an empty dictionary if it has none."""
     variables = module.init(key, *inputs)
     return variables.get("params", {}), variables.get("batch_stats", {})
 
 
-def apply(module: nn.Module, params: Params, *inputs: Array, statistics: Params | None = None) -> Any:
+def apply(module: nn.Module, params: Params, *inputs: Any, statistics: Params | None = None) -> Any:
     """Returns the output of a module without random streams. Batch normalisation uses the running statistics."""
     return module.apply({"params": params, "batch_stats": statistics or {}}, *inputs)
 
 
-def apply_learning(module: nn.Module, params: Params, statistics: Params, *inputs: Array) -> tuple[Any, Params]:
+def apply_learning(module: nn.Module, params: Params, statistics: Params, *inputs: Any) -> tuple[Any, Params]:
     """Returns the output of a module, normalised with the statistics of the batch, and the new running statistics."""
     output, changed = module.apply({"params": params, "batch_stats": statistics}, *inputs, mutable=["batch_stats"])
     return output, changed.get("batch_stats", {})
 
 
-def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Array) -> tuple[Params, Params]:
+def init_ensemble(module: nn.Module, size: int, key: Key, *inputs: Any) -> tuple[Params, Params]:
     """Returns parameters and batch statistics [size, ...] of independent copies, each drawn from its own key."""
     return jax.vmap(lambda key: init_both(module, key, *inputs))(jax.random.split(key, size))
 
 
 def apply_ensemble(
-    module: nn.Module, params: Params, statistics: Params, key: Key | None, *inputs: Array, learning: bool = False
+    module: nn.Module, params: Params, statistics: Params, key: Key | None, *inputs: Any, learning: bool = False
 ) -> Any:
     """Evaluates every copy of an ensemble in one batched call.
 
@@ -182,10 +188,10 @@ def apply_ensemble(
     """
     size = jax.tree.leaves(params)[0].shape[0]
     # Broadcast the inputs: XLA would merge the copies of a shared input into one product, and add two transposes.
-    inputs = tuple(jnp.broadcast_to(x, (size, *x.shape)) for x in inputs)
+    inputs = jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *x.shape)), inputs)
     keys = None if key is None else jax.random.split(key, size)
 
-    def one(params: Params, statistics: Params, key: Key | None, *x: Array) -> Any:
+    def one(params: Params, statistics: Params, key: Key | None, *x: Any) -> Any:
         variables = {"params": params, "batch_stats": statistics}
         rngs = None if key is None else {"dropout": key}
         if not learning:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import require
+from covey.observation import Obs, Observation, Part
 from covey.types import Array, Scalar, Step
 
 CLIP = 10.0
@@ -82,13 +83,13 @@ class Statistics(NamedTuple):
     """Running statistics of an agent's data. They are part of its state, so they are saved and copied with its policy.
 
     Args:
-        observations: Statistics of observations.
+        observations: Statistics of observations: of a vector, or by name of the parts that are vectors.
         returns: Statistics of discounted returns.
         running: Discounted return so far of the current episode in the first environment.
         largest: Largest absolute value of `running` so far; () without `reward_bound`.
     """
 
-    observations: RunningStats
+    observations: RunningStats | dict[str, RunningStats]
     returns: RunningStats
     running: Array
     largest: Array | tuple[()] = ()
@@ -99,7 +100,8 @@ class Normalise:
     """Running normalisation of observations and rewards. The replay stores them unnormalised."""
 
     observations: bool = False
-    """Scale observations to mean 0 and deviation 1, clipped to +-10, for acting and learning."""
+    """Scale observations to mean 0 and deviation 1, clipped to +-10, for acting and learning. Images are not changed:
+    their encoder scales them."""
     rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
     reward_bound: float = 0.0
@@ -114,18 +116,26 @@ class Normalise:
             self,
         )
 
-    def init(self, obs_size: int) -> Statistics:
+    def init(self, observation: Observation) -> Statistics:
         """Returns the statistics before any data."""
         largest = jnp.zeros(()) if self.reward_bound else ()
-        return Statistics(init_stats(obs_size), init_stats(1), jnp.zeros(()), largest)
+        if observation.is_vector:
+            stats: Any = init_stats(observation.size)
+        else:
+            vectors = {name: part for name, part in observation.named if _is_vector(part)}
+            stats = {name: init_stats(part.shown[0]) for name, part in vectors.items()}
+        return Statistics(stats, init_stats(1), jnp.zeros(()), largest)
 
     def observe(self, statistics: Statistics, rollout: Step, discount: Scalar) -> Statistics:
         """Adds fresh data [T, N]. Each observation is counted once, final ones included: invalid steps hold them."""
         if self.observations:
             everything = jnp.ones(rollout.reward.shape)
-            statistics = statistics._replace(
-                observations=update_stats(statistics.observations, rollout.obs, everything)
-            )
+            stats = statistics.observations
+            if isinstance(stats, dict):
+                stats = {name: update_stats(each, rollout.obs[name], everything) for name, each in stats.items()}
+            else:
+                stats = update_stats(stats, rollout.obs, everything)
+            statistics = statistics._replace(observations=stats)
         if self.rewards:
             statistics = self._track_return(statistics, rollout, discount)
         return statistics
@@ -150,9 +160,14 @@ class Normalise:
         scale = deviation(statistics.returns)[0]
         return jnp.maximum(scale, jnp.asarray(statistics.largest) / self.reward_bound) if self.reward_bound else scale
 
-    def obs(self, statistics: Statistics, obs: Array) -> Array:
+    def obs(self, statistics: Statistics, obs: Obs) -> Obs:
         """Returns observations as the networks receive them."""
-        return normalise(statistics.observations, obs) if self.observations else obs
+        stats = statistics.observations
+        if not self.observations:
+            return obs
+        if isinstance(stats, dict):
+            return obs | {name: normalise(each, obs[name]) for name, each in stats.items()} if stats else obs
+        return normalise(stats, obs)
 
     def batch(self, statistics: Statistics, batch: Step, reward_scale: Scalar) -> Step:
         """Returns a batch from replay with normalised observations and scaled rewards."""
@@ -163,6 +178,10 @@ class Normalise:
         obs = self.obs(statistics, batch.obs)
         next_obs = self.obs(statistics, batch.next_obs)
         return batch._replace(obs=obs, next_obs=next_obs, reward=scale * batch.reward, extras=extras)
+
+
+def _is_vector(part: Part) -> bool:
+    return part.dtype == "float32" and len(part.shape) == 1
 
 
 def forget_episode(state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Networks from named parts: an optional encoder, a torso, a head. Any flax module can be registered as one of them.
+"""Networks from named parts: encoders, a torso, a head. Any flax module can be registered as one of them.
 
 A config names its parts, so that it stays a file of plain values. To add a part of your own, register it:
 
@@ -15,22 +15,30 @@ with batch normalisation says so with the class attribute `batch_statistics = Tr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import flax.linen as nn
+import jax
 
 from covey.errors import CoveyError, require, unknown
 from covey.nn.distributions import LOG_STD
+from covey.nn.encoders import PRIVILEGED, DrQ, Encoders, Image, Impala, Joined, Nature, Numbers, shifted
 from covey.nn.networks import ACTIVATIONS, MLP, Actor, Critic, LinearHead, TanhHead, TanhNormalHead
 from covey.nn.precision import WEIGHTS
 from covey.nn.torsos import XQC, Flash, Simba
-from covey.types import EnvSpec
+from covey.observation import Observation, Part
+from covey.types import EnvSpec, Key, Step
 
 TORSOS: dict[str, type[nn.Module]] = {"mlp": MLP, "simba": Simba, "flash": Flash, "xqc": XQC}
+ENCODERS: dict[str, type[nn.Module]] = {"drq": DrQ, "nature": Nature, "impala": Impala}
+"""Encoders of images. Parts of observations may also name a torso as their encoder."""
 ACTOR_HEADS: dict[str, type[nn.Module]] = {"tanh": TanhHead, "tanh_normal": TanhNormalHead}
 CRITIC_HEADS: dict[str, type[nn.Module]] = {"linear": LinearHead}
+BUILTIN = (*TORSOS, *ENCODERS, *ACTOR_HEADS, *CRITIC_HEADS)
 
+AUGMENTATION = 2**32 - 1
+"""The `fold_in` value of the random numbers of augmentation."""
 DEFAULTS: dict[str, tuple[Any, ...]] = {
     "hidden": ((256, 256), ()),
     "activation": ("relu",),
@@ -40,15 +48,17 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "outputs": (0,),
     "log_std": (LOG_STD,),
     "log_std_bound": ("clip",),
+    "channels": ((),),
+    "features": (0,),
 }
 """Values of the options that a part without such a field accepts, because the user did not set them."""
 
 
 def register(registry: dict[str, type[nn.Module]], name: str) -> Callable[[type], type]:
-    """Returns a class decorator that adds a flax module to TORSOS, ACTOR_HEADS or CRITIC_HEADS.
+    """Returns a class decorator that adds a flax module to TORSOS, ENCODERS, ACTOR_HEADS or CRITIC_HEADS.
 
     Args:
-        registry: One of the three registries.
+        registry: One of the four registries.
         name: Its name in a config.
 
     Returns:
@@ -117,8 +127,8 @@ class Torso:
 class Networks:
     """The networks of an actor-critic agent.
 
-    With `share_encoder` one encoder serves the actor and all critics. Only the critics' loss trains it; the actor uses
-    its features without changing them, as is usual since SAC-AE (Yarats et al., 2021).
+    A shared encoder serves the actor and all critics. Only the critics' loss trains it; the actor uses its features
+    without changing them, as is usual since SAC-AE (Yarats et al., 2021).
 
     Example:
         >>> small = Torso(hidden=(64, 64))
@@ -130,9 +140,14 @@ class Networks:
     critic: Torso = field(default_factory=Torso)
     """Torso of the critics."""
     encoder: Torso = field(default_factory=lambda: Torso(hidden=()))
-    """Encoder of the observation, before the torsos; none by default."""
+    """Encoder of vectors, before the torsos; none by default."""
     share_encoder: bool = False
-    """Use one encoder for the actor and all critics, trained by the critics' loss."""
+    """Use one encoder of vectors for the actor and all critics, trained by the critics' loss."""
+    image: Image = field(default_factory=Image)
+    """Encoder of images."""
+    encoders: tuple[str, ...] = ()
+    """Encoders of single parts of the observation, as PART=KIND, such as `camera=impala goal=mlp`. A kind is a
+    registered encoder or torso, or `none`; its options are those of `image` or `encoder`."""
     actor_head: str = "tanh"
     """Name of a registered actor head."""
     critic_head: str = "linear"
@@ -149,6 +164,9 @@ class Networks:
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:
             raise unknown("start of weights", self.weights, WEIGHTS)
+        object.__setattr__(self, "encoders", tuple(self.encoders))
+        for each in self.encoders:
+            require(each.count("=") == 1, f"`encoders` takes PART=KIND, such as camera=impala, not {each!r}.", self)
         require(
             not self.share_encoder or bool(self.encoder.hidden) or self.encoder.kind != "mlp",
             "`share_encoder` needs an encoder to share. Give it units, for example `encoder.hidden` 64, or name one of "
@@ -168,8 +186,8 @@ class Networks:
         if self.log_std_bound not in ("clip", "tanh"):
             raise unknown("bound of log_std", self.log_std_bound, ("clip", "tanh"))
 
-    def actor_module(self, spec: EnvSpec) -> Actor:
-        """Returns the flax module of the actor."""
+    def actor_module(self, spec: EnvSpec, names: tuple[str, ...] = ()) -> Actor:
+        """Returns the flax module of the actor, which sees the parts `names` of an observation."""
         options = {
             "action_size": spec.action_size,
             "weights": self.weights,
@@ -177,21 +195,88 @@ class Networks:
             "log_std_bound": self.log_std_bound,
         }
         head = _part(ACTOR_HEADS, "actor head", self.actor_head, options)
-        return Actor(self._own_encoder(), self.actor.module(self.weights), head)
+        seen = actor_parts(spec.observation, names)
+        return Actor(self._own_encoder(spec.observation, seen), self.actor.module(self.weights), head)
 
-    def critic_module(self, outputs: int = 0) -> Critic:
+    def critic_module(self, spec: EnvSpec, outputs: int = 0, names: tuple[str, ...] = ()) -> Critic:
         """Returns the flax module of one critic, with one value, or `outputs` numbers."""
         options = {"outputs": outputs, "weights": self.weights}
         head = _part(CRITIC_HEADS, "critic head", self.critic_head, options)
-        return Critic(self._own_encoder(), self.critic.module(self.weights), head)
+        seen = critic_parts(spec.observation, names)
+        return Critic(self._own_encoder(spec.observation, seen), self.critic.module(self.weights), head)
 
-    def encoder_module(self) -> nn.Module:
+    def encoder_module(self, spec: EnvSpec) -> nn.Module:
         """Returns the shared encoder; without one, a module that returns its input."""
-        return (self.encoder if self.share_encoder else Torso(hidden=())).module(self.weights)
+        form = spec.observation
+        self._check_encoders(form)
+        shared = {name: self._encoder(name, part) for name, part in form.named if self._is_shared(part)}
+        if form.is_array:
+            return next(iter(shared.values()), nothing())
+        return Encoders(shared) if shared else nothing()
 
-    def _own_encoder(self) -> nn.Module:
-        """Returns the encoder inside the actor or a critic; if it is shared, a module that returns its input."""
-        return (Torso(hidden=()) if self.share_encoder else self.encoder).module(self.weights)
+    def augmented(self, batch: Step, spec: EnvSpec, key: Key) -> Step:
+        """Returns a batch with randomly shifted images, if `image.shift` asks for it."""
+        if not self.image.shift:
+            return batch
+        return shifted(batch, spec.observation, self.image.shift, jax.random.fold_in(key, AUGMENTATION))
+
+    def _own_encoder(self, form: Observation, seen: tuple[str, ...]) -> nn.Module:
+        """Returns the encoder inside the actor or a critic: of the parts that it sees and that have no shared one."""
+        found: dict[str, nn.Module] = {}
+        for name, part in form.named:
+            if name in seen:
+                found[name] = Numbers() if self._is_shared(part) else self._encoder(name, part)
+        if not form.is_array:
+            return Joined(found)
+        return nothing() if self._is_shared(form.named[0][1]) else found[form.named[0][0]]
+
+    def _is_shared(self, part: Part) -> bool:
+        return self.image.shared if part.is_image else self.share_encoder and part.is_row
+
+    def _encoder(self, name: str, part: Part) -> nn.Module:
+        """Returns the encoder of one part of an observation."""
+        own = dict(each.split("=") for each in self.encoders).get(name, "")
+        if own == "none":
+            return Numbers(len(part.shape))
+        if own in TORSOS or (not own and not part.is_image):
+            torso = replace(self.encoder, kind=own) if own else self.encoder
+            if own and not torso.hidden:
+                torso = replace(torso, hidden=self.actor.hidden)
+            module = torso.module(self.weights)
+            is_vector = len(part.shape) == 1 and part.dtype == "float32"
+            return module if is_vector else nn.Sequential([Numbers(len(part.shape)), module])
+        image = self.image
+        options = {"channels": image.channels, "features": image.features, "weights": self.weights}
+        options = {key: value for key, value in options.items() if value not in DEFAULTS[key]}
+        return _part(ENCODERS, "encoder", own or image.kind, options)
+
+    def _check_encoders(self, form: Observation) -> None:
+        for each in self.encoders:
+            name = each.split("=")[0]
+            if name not in form.parts:
+                raise unknown("part of the observation", name, form.parts)
+
+
+def actor_parts(form: Observation, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the parts of an observation that the actor sees: those named, by default all but `privileged`."""
+    return _checked(form, names) or tuple(name for name in form.parts if name != PRIVILEGED)
+
+
+def critic_parts(form: Observation, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the parts of an observation that the critics see: those named, by default all."""
+    return _checked(form, names) or tuple(form.parts)
+
+
+def _checked(form: Observation, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in form.parts:
+            raise unknown("part of the observation", name, form.parts)
+    return tuple(names)
+
+
+def nothing() -> nn.Module:
+    """Returns a module that returns its input."""
+    return Torso(hidden=()).module()
 
 
 def _part(registry: dict[str, type[nn.Module]], kind: str, name: str, options: dict[str, Any]) -> Any:
@@ -202,6 +287,8 @@ def _part(registry: dict[str, type[nn.Module]], kind: str, name: str, options: d
             "command line add --plugin MODULE."
         )
     takes = {f.name for f in fields(registry[name])}
+    if name not in BUILTIN:  # a preset may set the sizes of layers, which a module of the user's need not have
+        options = {option: value for option, value in options.items() if option in takes or option != "hidden"}
     for option, value in options.items():
         require(
             option in takes or value in DEFAULTS.get(option, ()),

@@ -3,9 +3,11 @@
 import math
 from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from covey.errors import require
+from covey.observation import Obs
 from covey.types import Array, Scalar, Step
 
 TDLoss = Literal["squared", "huber", "absolute"]
@@ -27,11 +29,11 @@ class Transition(NamedTuple):
         continues: 1 if the transition is valid and its first step did not end the task, else 0.
     """
 
-    obs: Array
+    obs: Obs
     action: Array
     reward: Array
     discount: Array
-    next_obs: Array
+    next_obs: Obs
     valid: Array
     successor: Array | tuple[()] = ()
     continues: Array | tuple[()] = ()
@@ -52,7 +54,7 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
         Transitions [B].
     """
     window = batch.reward.shape[1]
-    first = Step(*(x[:, 0] for x in batch[:-1]), extras={})
+    first = jax.tree.map(lambda x: x[:, 0], batch._replace(extras={}))
     after = (first.next_obs, first.valid * (1.0 - first.terminated))
     if window == 1:
         bootstrap = discount * (1.0 - first.terminated)
@@ -63,7 +65,11 @@ def n_step(batch: Step, discount: Scalar) -> Transition:
     steps = jnp.sum(batch.valid, axis=1).astype(jnp.int32)
     end = jnp.maximum(steps - 1, 0)[:, None]
     terminated = jnp.take_along_axis(batch.terminated, end, axis=1)[:, 0]
-    next_obs = jnp.take_along_axis(batch.next_obs, end[..., None], axis=1)[:, 0]
+
+    def at_end(x: Array) -> Array:
+        return jnp.take_along_axis(x, end.reshape(*end.shape, *(1,) * (x.ndim - end.ndim)), axis=1)[:, 0]
+
+    next_obs = jax.tree.map(at_end, batch.next_obs)
     bootstrap = discount ** steps.astype(batch.reward.dtype) * (1.0 - terminated)
     return Transition(first.obs, first.action, reward, bootstrap, next_obs, first.valid, *after)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from covey.errors import require
 from covey.nn.returns import Transition, mean_valid
+from covey.observation import Obs
 from covey.types import Array, Key, Metrics
 
 DEVIATION = 0.05
@@ -48,14 +49,14 @@ class Smoothness:
             self,
         )
 
-    def loss(self, policy: Callable[[Array], Array], data: Transition, key: Key) -> Metrics:
+    def loss(self, policy: Callable[[Obs], Array], data: Transition, key: Key) -> Metrics:
         """Returns temporal mean ||pi(s) - pi(s')||^2 + spatial mean ||pi(s) - pi(s~)||^2, s~ ~ N(s, deviation^2).
 
         s' follows s after one step, whatever the number of steps of a transition. After a termination the policy never
         acts, so those s' do not count; after a time limit they do.
 
         Args:
-            policy: The deterministic action pi(s) [B, A] of normalised observations [B, obs_size].
+            policy: The deterministic action pi(s) [B, A] of normalised observations [B, ...].
             data: Transitions with normalised observations.
             key: Key of the noise. It may be used for other things too.
 
@@ -74,7 +75,17 @@ class Smoothness:
             change = jnp.sum((action - policy(data.successor)) ** 2, axis=-1)
             loss += self.temporal * mean_valid(change, data.continues)
         if self.spatial:
-            noise = jax.random.normal(jax.random.fold_in(key, NOISE), data.obs.shape)
-            change = jnp.sum((action - policy(data.obs + self.deviation * noise)) ** 2, axis=-1)
+            nearby = self._disturbed(data.obs, jax.random.fold_in(key, NOISE))
+            change = jnp.sum((action - policy(nearby)) ** 2, axis=-1)
             loss += self.spatial * mean_valid(change, data.valid)
         return {"smoothness_loss": loss}
+
+    def _disturbed(self, obs: Obs, key: Key) -> Obs:
+        """Adds noise to observations. Images of bytes are not disturbed."""
+        leaves, form = jax.tree.flatten(obs)
+        keys = [key] if len(leaves) == 1 else list(jax.random.split(key, len(leaves)))
+        moved = [
+            x + self.deviation * jax.random.normal(k, x.shape) if jnp.issubdtype(x.dtype, jnp.floating) else x
+            for x, k in zip(leaves, keys, strict=True)
+        ]
+        return jax.tree.unflatten(form, moved)

@@ -140,7 +140,7 @@ def _fetch(pbt: PBT, population: Population, donors: list[int], group: ProcessGr
     """Fetches the donors' arrays. Collective: all processes must call it, because weights are exchanged."""
     if not donors:
         return DonorData(donors)
-    replay = group.fetch(population.replay.data, donors) if pbt.replay == "copy" else None
+    replay = group.fetch(population.replay.stored, donors) if pbt.replay == "copy" else None
     agents = group.fetch(population.members.agent, donors)
     return DonorData(donors, forget_episode(agents), replay)
 

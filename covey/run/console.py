@@ -309,6 +309,15 @@ class _Cell:
         self.drawn = (len(self.points), time.monotonic())
 
 
+def _replay_memory(program: Program) -> str:
+    """Returns the memory of the replay, if a step takes more than a few numbers."""
+    replay = program.loop.trainer.replay
+    if not replay.frames:
+        return ""
+    total = replay.record_bytes * replay.rows * replay.streams * program.loop.members
+    return f" ({total / 2**30:.2g} GiB, {replay.record_bytes / 1000:.3g} kB a step)"
+
+
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Basis) -> None:
     """Prints the effective configuration at the start of a run: what differs from the defaults, and why."""
     config = program.config
@@ -317,7 +326,7 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Ba
     reporter.heading(f"{named}{config.algorithm} on {config.env}, {steps:,} steps, {_who(program)}")
     reporter.detail(
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
-        f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps"
+        f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps{_replay_memory(program)}"
     )
     if basis.recipe:
         recipe = find_recipe(config.algorithm, basis.recipe).recipe

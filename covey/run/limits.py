@@ -60,6 +60,8 @@ MOST_VIDEO = 100_000
 MOST_PLANS = 10_000
 HOST_BYTES = 2**20
 """Approximate memory of a host environment. MuJoCo's need more."""
+IMAGE_SHARE = 20
+"""Approximate numbers per number of an image that are in memory at once while a convolutional encoder learns."""
 SHARE = 0.5
 """Approximate share of an update's intermediate results that is in memory at once: XLA reports 0.35 to 0.7."""
 
@@ -137,14 +139,15 @@ def training_needs(config: Any, trainer: Trainer, members: int, devices: int, ax
     replay, plan, agent = trainer.replay, trainer.agent.plan, _agent_state(trainer)
     units = sum(leaf.size // leaf.shape[-2] for leaf in agent if len(leaf.shape) >= 2)
     rows = plan.batch_size * plan.window
-    batch = plan.batch_size * (plan.window + 1) * replay.width
+    images = sum(part.size * part.stack for part in replay.frames.values())
+    batch = plan.batch_size * (plan.window + 1) * (replay.width + IMAGE_SHARE * images)
     draws = trainer.iterations * trainer.updates * (plan.batch_size + 2)
     paths = {name: path for path, name, _ in _numbers(config.agent, "agent")}
     batch_size = f"`{paths['batch_size']}`" if "batch_size" in paths else "the batch size"
     return [
         Need(
             "the replay",
-            4 * members * replay.rows * replay.streams * replay.width,
+            float(members * replay.rows * replay.streams * replay.record_bytes),
             "Lower `capacity`, or train fewer `members` at once.",
         ),
         Need(

@@ -14,6 +14,7 @@ from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
+from covey.replay import Stored
 from covey.run.config import RunConfig
 from covey.run.limits import MOST_GENERATIONS, check_training
 from covey.run.policy import PolicyProgram, build_policy
@@ -145,7 +146,8 @@ class Program:
         """
         trainer = self.loop.trainer
         members = tree["members"]
-        replay = trainer.replay.restore(tree["replay"]["data"], tree["replay"]["written"])
+        held = tree["replay"]
+        replay = trainer.replay.restore(Stored(held["data"], held["frames"]), held["written"])
         hyper = self.config.reconfigured(members.hyper, changed)
         return self.loop.place(Population(members._replace(hyper=hyper), replay, tree["block"]))
 

@@ -415,8 +415,9 @@ class Session:
         self.writer.check()
         self._announce_checkpoint()
         self._stop_if_asked()
-        replay = self.population.replay.data
-        if self.group.any_process(self.writer.due(replay.nbytes * min(1.0, self._rows() / replay.shape[1]))):
+        replay = self.program.loop.trainer.replay
+        held = min(self._rows(), replay.rows) * replay.streams * self.program.loop.members
+        if self.group.any_process(self.writer.due(replay.record_bytes * held)):
             self._save()
 
     def _announce_checkpoint(self) -> None:

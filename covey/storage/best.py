@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.replay import Replay
+from covey.replay import Replay, Stored
 from covey.storage.checkpoint import Checkpoint, require_fields
 from covey.storage.disk import UnreadableError
 from covey.storage.folder import RunFolder
-from covey.storage.layout import REPLAY, WRITTEN, best_arrays
+from covey.storage.layout import REPLAY, WRITTEN, best_arrays, stored_replay
 from covey.storage.replay_file import write_replay
 from covey.storage.store import Store
 
@@ -52,9 +52,9 @@ def read_best_checkpoint(folder: RunFolder) -> tuple[dict[str, np.ndarray], int]
 
 
 class StoredReplay(NamedTuple):
-    """The replay in a checkpoint: data [P, rows, N, width], rows written so far, and the step."""
+    """The replay in a checkpoint: its records [P, rows, N, ...], rows written so far, and the step."""
 
-    data: np.ndarray
+    data: Stored
     written: int
     step: int
 
@@ -64,7 +64,7 @@ def read_replay(folder: RunFolder) -> StoredReplay:
     arrays, info = read_members(folder)
     missing = {REPLAY, WRITTEN} - arrays.keys()
     require(not missing, f"The checkpoint of step {info['step']:,} holds no replay.")
-    return StoredReplay(arrays[REPLAY], int(arrays[WRITTEN]), info["step"])
+    return StoredReplay(Stored(*stored_replay(arrays)), int(arrays[WRITTEN]), info["step"])
 
 
 def save_replay(folder: RunFolder, file: Path, layout: Replay, *, environment: str, algorithm: str) -> None:

@@ -2,6 +2,7 @@
 
     members/...                every array of the members [P, ...], for example `members/agent/actor/...`, `members/key`
     replay/data                the filled part of the replay [P, rows, N, width]
+    replay/frames/PART         the same of a part of the observation that has an array of its own, such as an image
     replay/written             rows written since the first step
     block                      blocks done
     best/agent/...             the best policy so far, without the axis P
@@ -25,6 +26,7 @@ MEMBERS = "members/"
 AGENT = "members/agent/"
 HYPER = "members/hyper/"
 REPLAY = "replay/data"
+FRAMES = "replay/frames/"
 WRITTEN = "replay/written"
 BEST = "best/"
 BEST_HYPER = "best/hyper/"
@@ -37,7 +39,8 @@ def pack(population: Mapping[str, Any], best: Arrays) -> Arrays:
     """Copies a population to the host as the arrays of a checkpoint.
 
     Args:
-        population: `{"members": tree, "replay": {"data": array, "written": array}, "block": array}`.
+        population: `{"members": tree, "replay": {"data": array, "written": array, "frames": arrays by name}, "block":
+            array}`.
         best: The arrays of the best policy (see `pack_best`); empty if there is none yet.
 
     Returns:
@@ -45,8 +48,8 @@ def pack(population: Mapping[str, Any], best: Arrays) -> Arrays:
     """
     replay = population["replay"]
     filled = min(int(replay["written"]), replay["data"].shape[1])
-    data = np.asarray(replay["data"])[:, :filled]
-    return snapshot({**population, "replay": {**replay, "data": data}}) | best
+    records = {name: replay[name] for name in ("data", "frames")}
+    return snapshot({**population, "replay": {**replay, **_rows(records, filled)}}) | best
 
 
 def unpack(template: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
@@ -57,20 +60,37 @@ def unpack(template: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
         arrays: The arrays of a checkpoint.
 
     Returns:
-        The tree of the template. `["replay"]["data"]` is a NumPy array with the written rows only.
+        The tree of the template. `["replay"]` has NumPy arrays with the written rows only.
 
     Raises:
         CoveyError: The arrays don't fit the template.
     """
     require(REPLAY in arrays, "The checkpoint holds no replay.")
-    data = arrays[REPLAY]
-    shape = template["replay"]["data"].shape
-    fits = data.shape[:1] == shape[:1] and data.shape[2:] == shape[2:] and data.shape[1] <= shape[1]
-    require(fits, "The replay in the checkpoint does not match this program.")
-    rest = {name: x for name, x in arrays.items() if name != REPLAY and not name.startswith(BEST)}
+    data, frames = stored_replay(arrays)
+    filled = data.shape[1]
+    for known, x in [("data", data), *frames.items()]:
+        expected = template["replay"]["data"] if known == "data" else template["replay"]["frames"].get(known)
+        fits = expected is not None and x.shape[:1] == expected.shape[:1] and x.shape[2:] == expected.shape[2:]
+        fits = fits and x.shape[1] == filled <= expected.shape[1] and x.dtype == expected.dtype
+        require(fits, "The replay in the checkpoint does not match this program.")
+    require(frames.keys() == template["replay"]["frames"].keys(), "The checkpoint holds other parts of observations.")
+    rest = {name: x for name, x in arrays.items() if not name.startswith((REPLAY, FRAMES, BEST))}
     written = {"written": template["replay"]["written"]}
     found = restore({**template, "replay": written}, rest)
-    return found | {"replay": {"data": data, **found["replay"]}}
+    return found | {"replay": {"data": data, "frames": frames, **found["replay"]}}
+
+
+def stored_replay(arrays: Arrays) -> tuple[np.ndarray, Arrays]:
+    """Returns the rows of the replay in a checkpoint, and its frames by name of part."""
+    frames = {name.removeprefix(FRAMES): x for name, x in arrays.items() if name.startswith(FRAMES)}
+    return arrays[REPLAY], frames
+
+
+def _rows(tree: Any, filled: int) -> Any:
+    """Returns the first rows of arrays [P, rows, ...], on the host."""
+    if isinstance(tree, Mapping):
+        return {name: _rows(x, filled) for name, x in tree.items()}
+    return np.asarray(tree)[:, :filled]
 
 
 def pack_best(agent: Any, hyper: Any) -> Arrays:

@@ -1,8 +1,10 @@
 """Replay files: the data of a run, with which another run can start.
 
 A replay file is a safetensors file of float32 arrays [members, rows, streams, ...] in time order: obs, action, reward,
-terminated, last (see `Record`) and extras.NAME. Its metadata hold the version of the format, the environment, the
-algorithm, the step, and the SHA-256 of the file, computed with zeros in the place of the digest itself.
+terminated, last (see `Record`) and extras.NAME. An observation of several parts has the arrays obs.PART. Images are
+uint8, and of stacked frames only the newest is there, as a flat row. Its metadata hold the version of the format, the
+environment, the algorithm, the step, and the SHA-256 of the file, computed with zeros in the place of the digest
+itself.
 """
 
 import hashlib
@@ -13,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.errors import CoveyError, require
-from covey.replay import Replay, in_time_order
+from covey.replay import Replay, Stored, in_time_order
 from covey.storage.atomic import replacing
 from covey.storage.disk import DamagedError, make_folder, read_chunks, reading, write_all, write_at
 from covey.storage.tensors import NAMES, Header, Tensor, empty, encode, fill, read_head, read_header
 
 FORMAT = "covey replay"
 VERSION = "1"
-VECTORS = ("obs", "action")
+OBS, ACTION = "obs", "action"
 SCALARS = ("reward", "terminated", "last")
 REMEDY = "Save it again with `covey replay RUN`."
 DIGEST = "sha256"
@@ -40,6 +42,7 @@ class ReplayFile(NamedTuple):
         rows: Rows of each member, in time order.
         streams: Environments of each member, one record of each per row.
         sizes: Numbers per record of each array.
+        bytes_of: Names of the arrays of bytes (uint8).
         environment: The environment of the data.
         algorithm: The algorithm that collected them.
         step: The environment step at which they were saved.
@@ -58,6 +61,7 @@ class ReplayFile(NamedTuple):
     environment: str
     algorithm: str
     step: int
+    bytes_of: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -84,7 +88,7 @@ class ReplayFile(NamedTuple):
         )
         return rows
 
-    def read(self, replay: Replay, rows: int, members: int) -> np.ndarray:
+    def read(self, replay: Replay, rows: int, members: int) -> Stored:
         """Reads and verifies the newest rows.
 
         Args:
@@ -93,7 +97,7 @@ class ReplayFile(NamedTuple):
             members: The members of the run. Member i takes the data of member i modulo the file's members.
 
         Returns:
-            The data as the replay holds them, [members, rows, N, width].
+            The records as the replay holds them, [members, rows, N, ...].
 
         Raises:
             CoveyError: The file is damaged, or holds values that are not allowed.
@@ -104,10 +108,13 @@ class ReplayFile(NamedTuple):
             header = read_header(handle)
             self._verify(handle, header)
             parts = {name: _read_part(handle, header.tensors[name], *chosen) for name in replay.columns}
-        for name, values in parts.items():
+            frames = {n: _read_part(handle, header.tensors[replay.column(n)], *chosen) for n in replay.frames}
+        for name, values in (parts | frames).items():
             self._check_values(name, values)
         data = np.concatenate([x[..., None] if name in SCALARS else x for name, x in parts.items()], axis=-1)
-        return arrange(data, replay, rows)[np.arange(members) % data.shape[0]]
+        places = np.arange(members) % data.shape[0]
+        stored = arrange(Stored(data, frames), replay, rows)
+        return Stored(stored.data[places], {name: x[places] for name, x in stored.frames.items()})
 
     def _verify(self, handle: int, header: Header) -> None:
         """Raises an error if the file has changed since it was written, or since `open_replay`."""
@@ -137,13 +144,27 @@ class ReplayFile(NamedTuple):
         )
 
     def _check(self, replay: Replay, env: str) -> None:
-        for name, what, size in (("obs", "observations", replay.obs_size), ("action", "actions", replay.action_size)):
+        expected = {replay.column(name): part for name, part in replay.observation.named}
+        observed = {name: size for name, size in self.sizes.items() if name == OBS or name.startswith("obs.")}
+        require(
+            observed.keys() == expected.keys(),
+            f"{self.path} holds the observations {', '.join(observed)} ({self.environment}), and {env} has "
+            f"{', '.join(expected)}. Give a replay of {env}.",
+        )
+        sizes = [(name, "observations" if name == OBS else name, part.size) for name, part in expected.items()]
+        for name, what, size in (*sizes, (ACTION, "actions", replay.action_size)):
             require(
                 self.sizes[name] == size,
                 f"{self.path} holds {what} of {self.sizes[name]} numbers ({self.environment}), and those of {env} have "
                 f"{size}. Give a replay of {env}.",
             )
-        own = {name: n for name, n in self.sizes.items() if name not in (*VECTORS, *SCALARS)}
+        images = tuple(sorted(name for name, part in expected.items() if part.dtype == "uint8"))
+        require(
+            images == self.bytes_of,
+            f"{self.path} holds {', '.join(self.bytes_of) or 'no observation'} as bytes ({self.environment}), and "
+            f"{env} has {', '.join(images) or 'none'}. Give a replay of {env}.",
+        )
+        own = {name: n for name, n in self.sizes.items() if name not in (*observed, ACTION, *SCALARS)}
         stored = {name.removeprefix("extras."): n for name, n in own.items()}
         require(
             stored == dict(replay.extras),
@@ -152,21 +173,25 @@ class ReplayFile(NamedTuple):
         )
 
 
-def arrange(data: np.ndarray, replay: Replay, rows: int) -> np.ndarray:
-    """Returns the newest records of [P, R, streams, width] as [P, rows, N, width], for a replay of N streams.
+def arrange(stored: Stored, replay: Replay, rows: int) -> Stored:
+    """Returns the newest records of [P, R, streams, ...] as [P, rows, N, ...], for a replay of N streams.
 
     The newest record of every stream is marked `last`, because the next record that a run writes does not follow it. If
     the number of streams differs, the streams are joined end to end and cut into N pieces, each of which is marked too.
-    Changes `data`.
+    Changes `stored`.
     """
+    _mark_ends(stored.data, replay)
+
+    def pieces(x: np.ndarray) -> np.ndarray:
+        if x.shape[2] == replay.streams:
+            return x[:, -rows:]
+        members, width = x.shape[0], x.shape[-1]
+        joined = x.swapaxes(1, 2).reshape(members, -1, width)[:, -rows * replay.streams :]
+        return joined.reshape(members, replay.streams, rows, width).swapaxes(1, 2)
+
+    data = pieces(stored.data)
     _mark_ends(data, replay)
-    if data.shape[2] == replay.streams:
-        return data[:, -rows:]
-    members, width = data.shape[0], data.shape[-1]
-    joined = data.swapaxes(1, 2).reshape(members, -1, width)[:, -rows * replay.streams :]
-    pieces = joined.reshape(members, replay.streams, rows, width).swapaxes(1, 2)
-    _mark_ends(pieces, replay)
-    return pieces
+    return Stored(data, {name: pieces(x) for name, x in stored.frames.items()})
 
 
 def _mark_ends(data: np.ndarray, replay: Replay) -> None:
@@ -175,13 +200,13 @@ def _mark_ends(data: np.ndarray, replay: Replay) -> None:
         data[:, -1, :, replay.columns[name]] = value
 
 
-def write_replay(path: Path, replay: Replay, data: np.ndarray, written: int, **about: Any) -> None:
+def write_replay(path: Path, replay: Replay, data: Stored, written: int, **about: Any) -> None:
     """Writes the filled part of a replay, in time order, and replaces a file that exists.
 
     Args:
         path: The file.
         replay: The geometry of the data.
-        data: The ring [P, rows, N, width].
+        data: The ring [P, rows, N, ...].
         written: Rows written since the first step.
         **about: The metadata `environment`, `algorithm` and `step`.
 
@@ -189,14 +214,15 @@ def write_replay(path: Path, replay: Replay, data: np.ndarray, written: int, **a
         CoveyError: The data don't fit `replay`, or the file can't be written.
 
     Example:
-        >>> write_replay(Path("replay.safetensors"), trainer.replay, arrays["replay/data"],
-        ...              int(arrays["replay/written"]), environment="pendulum", algorithm="sac", step=20_000)
+        >>> write_replay(Path("replay.safetensors"), trainer.replay, population.replay.stored,
+        ...              int(population.replay.written), environment="pendulum", algorithm="sac", step=20_000)
     """
-    fits = data.shape[2:] == (replay.streams, replay.width)
+    fits = data.data.shape[2:] == (replay.streams, replay.width) and data.frames.keys() == replay.frames.keys()
     require(fits, "The replay in the checkpoint does not match config.json.")
-    ordered = in_time_order(data, written)
+    ordered = in_time_order(np.asarray(data.data), written)
     arrays = {name: np.ascontiguousarray(ordered[..., columns]) for name, columns in replay.columns.items()}
     arrays |= {name: arrays[name][..., 0] for name in SCALARS}
+    arrays |= {replay.column(name): in_time_order(np.asarray(x), written) for name, x in data.frames.items()}
     metadata = {"format": FORMAT, "version": VERSION} | {name: str(value) for name, value in about.items()}
     try:
         make_folder(path.parent, parents=True)
@@ -233,24 +259,26 @@ def _parse_header(path: Path, header: Header) -> ReplayFile:
         f"{path} is a replay file of version {about.get('version')}, and this covey reads version {VERSION}. {REMEDY}",
     )
     require(about.keys() <= METADATA, f"{path} is damaged: its metadata {sorted(about.keys() - METADATA)} are unknown.")
-    missing = sorted({*VECTORS, *SCALARS} - shapes.keys())
+    observed = [name for name in shapes if name == OBS or name.startswith("obs.")]
+    missing = sorted({*([] if observed else [OBS]), ACTION, *SCALARS} - shapes.keys())
     require(not missing, f"{path} is damaged: {', '.join(missing)} is missing. {REMEDY}")
-    members, rows, streams = leading = (*shapes["obs"], 0, 0, 0)[:3]
+    members, rows, streams = leading = (*shapes[ACTION], 0, 0, 0)[:3]
     for name, shape in shapes.items():
         fits = shape[:3] == leading and len(shape) == (3 if name in SCALARS else 4) and 0 not in shape
         kind = header.tensors[name].dtype
         require(
-            fits and kind == np.float32,
-            f"{path} is damaged: {name} is {NAMES[kind]}{list(shape)} where obs is "
-            f"{NAMES[header.tensors['obs'].dtype]}{list(shapes['obs'])}. {REMEDY}",
+            fits and (kind == np.float32 or (kind == np.uint8 and name in observed)),
+            f"{path} is damaged: {name} is {NAMES[kind]}{list(shape)} where action is "
+            f"{NAMES[header.tensors[ACTION].dtype]}{list(shapes[ACTION])}. {REMEDY}",
         )
+    images = tuple(sorted(name for name in observed if header.tensors[name].dtype == np.uint8))
     sizes = {name: 1 if name in SCALARS else shape[3] for name, shape in shapes.items()}
     environment, algorithm = (about.get(name, "unknown") for name in ("environment", "algorithm"))
     step = about.get("step", "")
     require(
         step.isascii() and step.isdigit() and len(step) < 20, f"{path} is damaged: its step is {step[:80]!r}. {REMEDY}"
     )
-    return ReplayFile(path, members, rows, streams, sizes, environment, algorithm, int(step))
+    return ReplayFile(path, members, rows, streams, sizes, environment, algorithm, int(step), images)
 
 
 def _read_part(handle: int, tensor: Tensor, members: slice, rows: slice) -> np.ndarray:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from covey.agent import Decision, Policy
 from covey.envs.base import Env
 from covey.errors import require
+from covey.observation import Obs
 from covey.replay import Record
 from covey.training.member import World, start_world, where
 from covey.types import Array, Key, Mode, Step
@@ -20,7 +21,7 @@ class Rows(NamedTuple):
     """Fresh records [T, N], and the observation that followed each."""
 
     records: Record
-    next_obs: Array
+    next_obs: Obs
 
 
 class Rollout(NamedTuple):
@@ -117,7 +118,7 @@ def collect(
         (50, 8, 3)
     """
     require(steps >= 1, f"`steps` must be at least 1, not {steps}.")
-    envs = world.obs.shape[0]
+    envs = world.first.shape[0]
     key_starts, key_steps = jax.random.split(key)
     starts = draw_starts(env, key_starts, steps, envs)
 
@@ -140,7 +141,7 @@ def decide(
     hyper: Any,
     memory: Any,
     first: Array,
-    obs: Array,
+    obs: Obs,
     keys: Key,
     mode: Mode,
 ) -> Decision:
@@ -196,7 +197,7 @@ def describe(env: Env, states: Any, envs: int) -> Array:
     return jax.vmap(env.descriptor)(states) if env.spec.descriptor else jnp.zeros((envs, 0))
 
 
-def as_steps(records: Record, next_obs: Array) -> Step:
+def as_steps(records: Record, next_obs: Obs) -> Step:
     """Returns fresh records [T, N] as the steps that an agent observes."""
     terminated = records.terminated.astype(jnp.float32)
     last = records.last.astype(jnp.float32)

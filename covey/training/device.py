@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.devices import devices as local_devices
 from covey.errors import require
-from covey.replay import ReplayState
+from covey.replay import ReplayState, Stored
 from covey.training.collect import Rollout, collect
 from covey.training.member import Member, Population, World, where
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members
@@ -70,7 +70,7 @@ class DeviceLoop:
         """Moves a population to the loop's devices."""
         return self._store.place(population)
 
-    def load(self, population: Population, data: Array) -> Population:
+    def load(self, population: Population, data: Stored) -> Population:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
 

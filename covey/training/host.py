@@ -17,6 +17,7 @@ import numpy as np
 from covey import backend
 from covey.envs.base import HostBatch, HostEnv
 from covey.errors import require
+from covey.replay import Stored
 from covey.training.collect import Rollout, Rows, as_steps
 from covey.training.host_acting import Acting
 from covey.training.host_programs import PLACEHOLDER_SIZE, HostPrograms, Learner
@@ -85,7 +86,7 @@ class HostLoop:
         """Moves a population to the learner's device."""
         return self._store.place(population)
 
-    def load(self, population: Population, data: Array) -> Population:
+    def load(self, population: Population, data: Stored) -> Population:
         """Fills the replay of new members (see `Loop.load`)."""
         return self._store.load(population, data)
 
@@ -108,7 +109,9 @@ class HostLoop:
         world = population.members.world
         actor = where(jnp.asarray(failed), population.members.agent, world.env.actor) if self.overlap else ()
         state = jnp.asarray(self._placeholders(int(population.block)).reshape(world.env.state.shape))
-        world = world._replace(env=world.env._replace(actor=actor, state=state), obs=jnp.nan_to_num(world.obs))
+        world = world._replace(
+            env=world.env._replace(actor=actor, state=state), obs=jax.tree.map(jnp.nan_to_num, world.obs)
+        )
         return population._replace(members=population.members._replace(world=world))
 
     @property
@@ -158,11 +161,8 @@ class HostLoop:
         world = acting.world(self._saved(batch, acting.number), population.members.agent)
         members = population.members._replace(world=world)
         population = Population(members, self._store.close(population.replay), population.block)
-        descriptor = self.env.spec.descriptor
-        numbers = list(descriptor.coordinates) if descriptor else []
-        return population, Rollout(
-            as_steps(records, next_obs), records, records.obs[..., numbers], next_obs[..., numbers]
-        )
+        describe = self.env.spec.descriptor_of
+        return population, Rollout(as_steps(records, next_obs), records, describe(records.obs), describe(next_obs))
 
     @property
     def _group(self) -> int:
@@ -200,7 +200,8 @@ class HostLoop:
         if self._left is not None and np.array_equal(state, self._left):
             return self._batch
         if not state.any():  # a new population
-            acting.obs = self._batch.reset(seeds.ravel()).reshape(acting.obs.shape)
+            first = self._batch.reset(seeds.ravel())
+            acting.obs = jax.tree.map(lambda x, old: x.reshape(old.shape), first, acting.obs)
         elif state[0, 0, 0]:  # saved states; the first byte of a placeholder is 0
             self._batch.load(state.reshape(seeds.size, -1))
         else:

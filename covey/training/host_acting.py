@@ -33,7 +33,7 @@ class Acting:
         self.take(members.agent if world.env.actor == () else world.env.actor)
         self.seeds = world.env.seeds
         self.hypers, self.memory, self.keys = _copied((members.hyper, world.memory, members.key), self.device)
-        self.obs = _numpy(world.obs)
+        self.obs = jax.tree.map(_numpy, world.obs)
         self.first = _numpy(world.first)
         self.last = _numpy(world.last)
         self.clock = _numpy(world.clock)
@@ -66,7 +66,7 @@ class Acting:
 
     def rows(self, batch: HostBatch, numbers: range, mode: Mode) -> tuple[list[Rows], np.ndarray]:
         """Collects rows [P, N, ...], and the totals of finished episodes. `drawn` has the random numbers of each."""
-        finished = np.zeros((self.obs.shape[0], 3), np.float32)
+        finished = np.zeros((self.last.shape[0], 3), np.float32)
         return [self._row(batch, self.decide(row, mode), finished) for row in numbers], finished
 
     def _row(self, batch: HostBatch, decision: Decision, finished: np.ndarray) -> Rows:
@@ -74,7 +74,7 @@ class Acting:
         shape: tuple[int, ...] = decision.action.shape[:-1]
         action = np.asarray(decision.action)
         step = batch.step(action.reshape(-1, action.shape[-1]))
-        obs: Any = step.obs.reshape(self.obs.shape)
+        obs = jax.tree.map(lambda x, old: x.reshape(old.shape), step.obs, self.obs)
         terminated, truncated, broken = (x.reshape(shape) for x in step[2:])
         ended = self.last | broken
         going = ~ended

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.agent import Decision
+from covey.observation import Obs
 from covey.replay import ReplayState
 from covey.training.collect import Rows, decide
 from covey.training.member import Member, Population, new_tally, start_world
@@ -65,7 +66,7 @@ class HostPrograms:
         memory = jax.vmap(lambda k: trainer.agent.begin(agent, hyper, k))(jax.random.split(key_begin, envs))
         state = jnp.zeros((envs, trainer.env.state_size or PLACEHOLDER_SIZE), jnp.uint8)
         env = HostWorld(jax.random.bits(key_reset, (envs,), jnp.uint32), state, agent if self.overlap else ())
-        world = start_world(env, jnp.zeros((envs, trainer.env.spec.obs_size)), memory)
+        world = start_world(env, jax.tree.map(jnp.asarray, trainer.env.spec.observation.zeros(envs)), memory)
         return Member(agent, hyper, world, new_tally(len(trainer.quantities)), key_stream)
 
     @partial(jax.jit, static_argnames="self")
@@ -80,12 +81,12 @@ class HostPrograms:
 
     @partial(jax.jit, static_argnames=("self", "mode"))
     def act(
-        self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Array, keys: Key, row: Array, mode: Mode
+        self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Obs, keys: Key, row: Array, mode: Mode
     ) -> Decision:
         """Returns decisions [P, N] for row `row[1]` of block `row[0]`."""
         iteration = (row[0] * self.trainer.block_rows + row[1]) // self.trainer.unroll
 
-        def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Array, keys: Key) -> Decision:
+        def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Obs, keys: Key) -> Decision:
             hyper = self.trainer.hyper_at(hyper, iteration)
             return decide(self.trainer.agent, agent, hyper, memory, first, obs, keys[row[1]], mode)
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from covey.replay import Stored
 from covey.training.member import Population
-from covey.types import Array, Key, Mode
+from covey.types import Key, Mode
 
 if TYPE_CHECKING:
     from covey.training.collect import Rollout
@@ -72,8 +73,8 @@ class Loop(Protocol):
         """Moves a population to the loop's devices."""
         ...
 
-    def load(self, population: Population, data: Array) -> Population:
-        """Fills the replay of new members with data [P, rows, N, width]; the agents observe each record once."""
+    def load(self, population: Population, data: Stored) -> Population:
+        """Fills the replay of new members with records [P, rows, N, ...]; the agents observe each record once."""
         ...
 
     def start_from(self, population: Population, agents: Any) -> Population:
@@ -119,7 +120,7 @@ class Loop(Protocol):
         ...
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
-        """Replaces a member's agent state and, if given, its replay data [rows, N, width]."""
+        """Replaces a member's agent state and, if given, its replay data, `Stored` records [rows, N, ...]."""
         ...
 
     def restart(self, population: Population, failed: Any) -> Population:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from covey.observation import Obs
 from covey.replay import ReplayState
 from covey.types import Array, Key
 
@@ -24,7 +25,7 @@ class World(NamedTuple):
     """
 
     env: Any
-    obs: Array
+    obs: Obs
     memory: Any
     first: Array
     last: Array
@@ -88,9 +89,9 @@ def new_tally(quantities: int) -> Tally:
     return Tally(jnp.zeros(quantities), jnp.zeros((), jnp.int32), jnp.zeros(3), jnp.full(2, -1, jnp.int32))
 
 
-def start_world(env: Any, obs: Array, memory: Any) -> World:
+def start_world(env: Any, obs: Obs, memory: Any) -> World:
     """Returns N environments at the start of their first episodes."""
-    envs = obs.shape[0]
+    envs = jax.tree.leaves(obs)[0].shape[0]
     return World(
         env,
         obs,

@@ -7,6 +7,7 @@ import jax
 
 from covey.agent import Agent, Critic, Decision, SamplePlan
 from covey.errors import require
+from covey.observation import Obs
 from covey.types import Array, Key, Metrics, Mode, Step
 
 Precision = Literal["float32", "bfloat16"]
@@ -33,11 +34,11 @@ class InPrecision:
         with jax.default_matmul_precision(self.precision):
             return self.agent.begin(state, hyper, key)
 
-    def act(self, state: Any, hyper: Any, memory: Any, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: Any, hyper: Any, memory: Any, obs: Obs, key: Key, mode: Mode) -> Decision:
         with jax.default_matmul_precision(self.precision):
             return self.agent.act(state, hyper, memory, obs, key, mode)
 
-    def q_values(self, state: Any, hyper: Any, memory: Any, obs: Array, action: Array, target: bool) -> Array:
+    def q_values(self, state: Any, hyper: Any, memory: Any, obs: Obs, action: Array, target: bool) -> Array:
         require(isinstance(self.agent, Critic), f"{type(self.agent).__name__} has no `q_values`.")
         with jax.default_matmul_precision(self.precision):
             return self.agent.q_values(state, hyper, memory, obs, action, target)  # type: ignore[attr-defined]

@@ -16,13 +16,13 @@ import numpy as np
 from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.hyper.schedule import initial_hyper
-from covey.replay import ReplayState
+from covey.replay import ReplayState, Stored
 from covey.training.member import Member, Population, new_tally
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members, place
 from covey.training.trainer import Trainer
 from covey.types import Array
 
-LAYOUT = Population(SPLIT, ReplayState(SPLIT, WHOLE), WHOLE)  # type: ignore[arg-type]
+LAYOUT = Population(SPLIT, ReplayState(SPLIT, WHOLE, SPLIT), WHOLE)  # type: ignore[arg-type]
 """The arrays of a population that have the members' axis, and those that don't."""
 SMALL_WIDTH = 64
 """On a CPU, networks up to this width train faster in lock-step (`vmap`) than one after the other (`map`)."""
@@ -40,12 +40,12 @@ class PopulationStore:
         """Moves a population to its devices."""
         return place(population, self.devices, LAYOUT)
 
-    def load(self, population: Population, data: Array) -> Population:
-        """Fills the replay of new members with data [P, rows, N, width]; the agents observe each record once."""
+    def load(self, population: Population, data: Stored) -> Population:
+        """Fills the replay of new members with records [P, rows, N, ...]; the agents observe each record once."""
         return over_devices(self._load, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, data)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
-        """Replaces a member's agent state and, if given, its replay data [rows, N, width]."""
+        """Replaces a member's agent state and, if given, its replay data, `Stored` records [rows, N, ...]."""
         chosen = np.arange(len(population.replay.data)) == member
         on_each = over_devices(self._put, self.devices, (LAYOUT, SPLIT, WHOLE, WHOLE), LAYOUT)
         return on_each(population, chosen, agent, data)
@@ -67,13 +67,14 @@ class PopulationStore:
         return self.trainer.replay.close(replay, jnp.ones(len(replay.data), bool))
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
-    def _load(self, population: Population, data: Array) -> Population:
+    def _load(self, population: Population, data: Stored) -> Population:
         members = over_members(self.trainer.observe_loaded, self.axis)(population.members, data)
-        filled = population.replay.data.at[:, : data.shape[1]].set(data)
-        return population._replace(members=members, replay=ReplayState(filled, jnp.int32(data.shape[1])))
+        rows = data.data.shape[1]
+        filled, frames = jax.tree.map(lambda x, new: x.at[:, :rows].set(new), population.replay.stored, data)
+        return population._replace(members=members, replay=ReplayState(filled, jnp.int32(rows), frames))
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
-    def _put(self, population: Population, chosen: Array, agent: Any, data: Array | None) -> Population:
+    def _put(self, population: Population, chosen: Array, agent: Any, data: Stored | None) -> Population:
         """Runs on every device with its part of the members; the member is `chosen` on one of them at most."""
         slot = jnp.argmax(chosen)
 
@@ -84,19 +85,20 @@ class PopulationStore:
 
         members = population.members
         replay = population.replay
-        held = (members.agent, None if data is None else replay.data)
+        held = (members.agent, None if data is None else replay.stored)
         # `cond`, because a device that does not have the member must leave its arrays alone. The other one writes a
         # single row in place; `where` would rewrite the whole replay.
         agents, rows = jax.lax.cond(jnp.any(chosen), put, lambda held: held, held)
         if data is not None:  # the donor's newest record is not followed by this member's next one
-            replay = self.trainer.replay.close(replay._replace(data=rows), chosen)
+            replay = self.trainer.replay.close(replay._replace(data=rows.data, frames=rows.frames), chosen)
         return population._replace(members=members._replace(agent=agents), replay=replay)
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _repair(self, population: Population, chosen: Array) -> Population:
-        repaired = self.trainer.replay.cleanse(population.replay.data)
-        data = jnp.where(chosen[:, None, None, None], repaired, population.replay.data)
-        return population._replace(replay=population.replay._replace(data=data))
+        held = population.replay.stored
+        repaired = self.trainer.replay.cleanse(held)
+        data, frames = jax.tree.map(lambda new, x: jnp.where(chosen[:, None, None, None], new, x), repaired, held)
+        return population._replace(replay=population.replay._replace(data=data, frames=frames))
 
 
 def over_slots(
@@ -130,7 +132,7 @@ def _in_turn(
     def turn(slot: Array, carry: tuple[Member, ReplayState]) -> tuple[Member, ReplayState]:
         members, replay = carry
         member, own = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), (members, inputs))
-        member, replay = one(member, ReplayState(replay.data, written), slot, *own)
+        member, replay = one(member, replay._replace(written=written), slot, *own)
         # Not `at[slot].set`: its scatters take longer to compile than everything else.
         put = partial(jax.lax.dynamic_update_index_in_dim, index=slot, axis=0)
         return jax.tree.map(put, members, member), replay
@@ -145,14 +147,16 @@ def _in_lock_step(
 
     The write counter is not mapped: with one counter per member, each write would become a scatter.
     """
-    axes = ReplayState(data=0, written=None)  # type: ignore[arg-type]
+    axes = ReplayState(data=0, written=None, frames=0)  # type: ignore[arg-type]
 
     def on_own_slot(member: Member, replay: ReplayState, inputs: Any) -> tuple[Member, ReplayState]:
         return one(member, replay, 0, *inputs)
 
     mapped = jax.vmap(on_own_slot, in_axes=(0, axes, 0), out_axes=(0, axes))
-    members, replay = mapped(members, ReplayState(replay.data[:, None], replay.written), inputs)
-    return members, ReplayState(replay.data[:, 0], replay.written)
+    data, frames = jax.tree.map(lambda x: x[:, None], replay.stored)
+    members, replay = mapped(members, ReplayState(data, replay.written, frames), inputs)
+    data, frames = jax.tree.map(lambda x: x[:, 0], replay.stored)
+    return members, ReplayState(data, replay.written, frames)
 
 
 def choose_axis(trainer: Trainer, members: int) -> Axis:

@@ -21,7 +21,8 @@ from covey.envs.base import Env, HostEnv, check_env
 from covey.errors import require, unknown
 from covey.hyper.names import by_name, with_values
 from covey.hyper.schedule import as_schedules, hyper_at, initial_hyper
-from covey.replay import Replay, ReplayState
+from covey.observation import Obs
+from covey.replay import Replay, ReplayState, Stored
 from covey.training.collect import REWARDS, Rows, as_steps, draw_starts, new_world, step_row
 from covey.training.member import Member, Tally, World, new_tally
 from covey.types import Array, Key, Mode, Step
@@ -117,16 +118,16 @@ class Trainer:
         key = jax.random.fold_in(jax.random.fold_in(member.key, RESTARTING), block)
         return member._replace(world=new_world(self.agent, self.env, member.agent, member.hyper, key, self.envs))
 
-    def observe_loaded(self, member: Member, rows: Array) -> Member:
-        """Lets a member's agent observe rows [T, N, width] of replay once, as if it had collected them."""
+    def observe_loaded(self, member: Member, stored: Stored) -> Member:
+        """Lets a member's agent observe records [T, N, ...] of replay once, as if it had collected them."""
         hyper = hyper_at(member.hyper, self.schedules, jnp.int32(0))
-        records = self.replay.records(rows)
-        memory = jax.tree.map(lambda x: x[0], member.world.memory)
-        obs = member.world.obs[0]
+        records = self.replay.ordered_records(stored)
+        rows = stored.data
+        memory, obs = jax.tree.map(lambda x: x[0], (member.world.memory, member.world.obs))
         key = jax.random.fold_in(member.key, LOADING)
         made = jax.eval_shape(lambda: self.agent.act(member.agent, hyper, memory, obs, key, "sample").extras)
         own = {n: records.extras[n].reshape(*rows.shape[:2], *x.shape).astype(x.dtype) for n, x in made.items()}
-        next_obs = jnp.concatenate([records.obs[1:], records.obs[-1:]])
+        next_obs = jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), records.obs)
         rollout = as_steps(records._replace(extras=records.extras | own), next_obs)
         collections = jax.tree.map(lambda x: x.reshape(-1, self.unroll, *x.shape[1:]), rollout)
 
@@ -191,7 +192,7 @@ class Trainer:
         replay = self.replay.add(replay, records, slot)
         agent = self.agent.observe(member.agent, hyper, as_steps(*rows), draws.observe)
         member = member._replace(agent=agent)
-        incoming = jnp.stack([jnp.max(jnp.abs(records.obs)), jnp.max(jnp.abs(records.reward))])
+        incoming = jnp.stack([largest(records.obs), jnp.max(jnp.abs(records.reward))])
         metrics = jnp.zeros(len(self.metrics))
         if not warmup:
             member, metrics = self._update(member, replay, hyper, draws, iteration, slot)
@@ -237,6 +238,12 @@ class Trainer:
             sample=jax.random.bits(key_sample, (self.iterations, self.updates, self.agent.plan.batch_size), jnp.uint32),
             update=jax.random.split(key_update, (self.iterations, self.updates)),
         )
+
+
+def largest(obs: Obs) -> Array:
+    """Returns the largest absolute value of the float parts of observations; images of bytes can't be at fault."""
+    floats = [x for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in floats])) if floats else jnp.zeros(())
 
 
 def _watch(tally: Tally, values: Array, iteration: Array, learned: bool) -> Tally:
@@ -305,7 +312,7 @@ def make_trainer(
         f"`capacity` {capacity} does not hold one collection of {unroll} steps of {envs} environments. "
         f"Raise it to at least {unroll * envs}.",
     )
-    replay = Replay(rows, envs, spec.obs_size, spec.action_size, extras)
+    replay = Replay(rows, envs, spec.observation, spec.action_size, extras)
     # If start states are expensive, a block is long enough to need only one for each environment.
     block = HOST_STEPS if isinstance(env, HostEnv) else BLOCK_STEPS
     iterations = max(1, block // (unroll * envs), -(-(spec.steps_per_start - 1) // unroll))
@@ -332,7 +339,7 @@ def _shapes(
         key = jax.random.key(0)
         hyper = initial_hyper(schedules)
         state = agent.init(hyper, key)
-        obs = jnp.zeros(env.spec.obs_size)
+        obs = jax.tree.map(jnp.asarray, env.spec.observation.zeros())
         decision = agent.act(state, hyper, agent.begin(state, hyper, key), obs, key, "sample")
         stored = decision.extras | ({REWARDS: jnp.zeros(len(env.spec.rewards))} if env.spec.rewards else {})
         window = (agent.plan.batch_size, agent.plan.window)
@@ -342,7 +349,8 @@ def _shapes(
 
         scalar = jnp.zeros(window)
         extras = {name: many(x.reshape(-1)) for name, x in stored.items()}
-        batch = Step(many(obs), many(decision.action), scalar, scalar, many(obs), scalar, extras)
+        obs = jax.tree.map(many, obs)
+        batch = Step(obs, many(decision.action), scalar, scalar, obs, scalar, extras)
         return agent.update(state, hyper, batch, key)[1], stored
 
     metrics, extras = jax.eval_shape(probe)

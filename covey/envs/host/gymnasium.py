@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.backend import silence_mujoco
+from covey.backend import silence_mujoco, use_headless_rendering
 from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
 from covey.envs.host.batch import LocalBatch
@@ -290,6 +290,7 @@ def _describing(
 
 def _drawing(factory: Callable[..., Any], name: str, side: int = SIDE) -> Any:
     """Makes an environment that can draw. MuJoCo's pictures are small: without a graphics card, drawing is slow."""
+    use_headless_rendering()
     try:
         with warnings.catch_warnings(action="ignore"):
             env = factory(render_mode="rgb_array")

@@ -1,7 +1,10 @@
 """Pictures of Gymnasium's environments as observations, drawn on the host. Imports Gymnasium."""
 
+import atexit
 import warnings
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -31,6 +34,7 @@ class Drawn(gymnasium.ObservationWrapper[Any, Any, Any]):
         self._size = size
         self._beside = beside
         self._name = name
+        self._has_drawn = False
         picture = spaces.Box(0, 255, (size, size, 3), np.uint8)
         if beside:
             own = _by_name(env.observation_space)
@@ -53,6 +57,7 @@ class Drawn(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def _picture(self) -> np.ndarray:
         try:
+            _prepare(self.unwrapped)
             with warnings.catch_warnings(action="ignore"):
                 picture: Any = self.env.render()
         except Exception as error:  # a graphics library may raise anything
@@ -63,7 +68,36 @@ class Drawn(gymnasium.ObservationWrapper[Any, Any, Any]):
                 f"`env_pixels`: {self._name} can't be drawn: with the render mode 'rgb_array', render() returns no "
                 "picture [height, width, 3]."
             )
+        if not self._has_drawn:
+            self._has_drawn = True
+            # At exit, before OpenGL itself is closed. Gymnasium would close it later, with error messages.
+            atexit.register(_close, weakref.ref(self.env))
         return np.asarray(picture, np.uint8)
+
+
+def _close(known: "weakref.ref[gymnasium.Env[Any, Any]]") -> None:
+    env = known()
+    if env is not None:
+        with suppress(Exception):  # the process ends anyway
+            env.close()
+
+
+def _prepare(env: Any) -> None:
+    """Prepares MuJoCo's environments for drawing.
+
+    Gymnasium selects the OpenGL context of an environment only once. If another one was made or closed since then,
+    `render` would return an old picture, or one of the other environment.
+    """
+    renderer: Any = vars(env).get("mujoco_renderer")
+    if renderer is None:
+        return
+    import mujoco
+
+    viewer = renderer._get_viewer("rgb_array")
+    viewer.make_context_current()
+    # Without a graphics card, shadows and reflections take most of the time.
+    for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+        viewer.scn.flags[flag] = 0
 
 
 def shrunk(picture: np.ndarray, size: int) -> np.ndarray:
