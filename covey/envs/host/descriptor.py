@@ -133,6 +133,26 @@ def _parsed(text: str, env: str) -> Source:
     return Source(text, name or attribute, "function", function=function, takes=count)
 
 
+def source_texts(given: Any) -> tuple[str, ...]:
+    """Returns sources as text, from one or several texts or functions of a module."""
+    several = (given,) if isinstance(given, str) or callable(given) else tuple(given)
+    return tuple(each if isinstance(each, str) else _text(each) for each in several)
+
+
+def _text(function: Any) -> str:
+    module, name = (getattr(function, each, "") for each in ("__module__", "__qualname__"))
+    require(
+        callable(function) and str(name).isidentifier(),
+        f"`env_descriptor` must be a function at the top level of a module, or text ({FORMS}), not {function!r}.",
+    )
+    return f"{module}:{name}"
+
+
+def limit_numbers(given: Any) -> tuple[float, ...]:
+    """Returns limits of a descriptor as numbers, from one number or several."""
+    return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
+
+
 def module_of_source(text: str) -> str:
     """Returns MODULE of the source `MODULE:FUNCTION`, and "" for any other."""
     module = text.rpartition("=")[2].rpartition(":")[0]
