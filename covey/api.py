@@ -54,6 +54,9 @@ class RunOptions(ResumeOptions, total=False):
     wrappers: Sequence[str | Callable[[Any], Any]]
     episode_length: int
     reward_parts: Sequence[str]
+    env_pixels: int
+    env_pixels_beside: bool
+    env_stack: int
     eval_env: Any
     eval_env_kwargs: dict[str, Any]
     seed: int

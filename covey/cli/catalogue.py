@@ -1,17 +1,15 @@
 """The commands that list environments, agents, presets and recipes, and that check an environment."""
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-from covey.cli.arguments import UsageError, asks_for_help, first, take_kwargs, usage
+import tyro
+
+from covey.cli.arguments import UsageError, asks_for_help, parse, take_kwargs, usage
 from covey.cli.help import command_help, table, wrapped
 from covey.errors import CoveyError, require
 
 TEXTS = {
-    "check-env": (
-        "ENV [--env-kwargs.NAME VALUE]",
-        "Checks an environment against the contract (docs/extending.md) and prints one line per rule: ok, or WRONG and "
-        "what to change. The exit code is 1 if any rule is broken.",
-    ),
     "envs": ("[LIBRARY]", "Lists the built-in environments, or those of another library."),
     "agents": (
         "[AGENT]",
@@ -51,18 +49,32 @@ def _asks(verb: str, arguments: list[str]) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """Checks an environment against the contract (docs/extending.md) and prints one line per rule: ok, warn, or WRONG
+    and what to change; and how each part of the observation will be used. The exit code is 1 if any rule is broken."""
+
+    env: tyro.conf.Positional[str]
+    """The environment; `covey envs` lists them. --env-kwargs.NAME VALUE sets an argument of it."""
+    env_pixels: int = 0
+    """Observe a picture of the environment, of this width and height in pixels."""
+    env_pixels_beside: bool = False
+    """With --env-pixels: keep the environment's own observation beside the picture."""
+    env_stack: int = 0
+    """Frames of each image that the agent observes at once; 0 means 3 with --env-pixels and 1 without."""
+
+
 def check_env(arguments: list[str]) -> None:
     kwargs, arguments = take_kwargs(arguments, "--env-kwargs")
-    if _asks("check-env", arguments):
-        return
+    given = parse(CheckOptions, arguments, "check-env")
     from covey import envs
     from covey.backend import use_cache
     from covey.envs.check import report
 
-    name, rest = first(arguments, "an environment", "covey check-env brax:ant")
-    usage(not rest, f"`covey check-env` takes one environment and --env-kwargs.NAME VALUE, not {' '.join(rest)} too.")
+    name = given.env
     use_cache()
-    good = report(name, envs.make(name, kwargs), print)
+    shown = {"pixels": given.env_pixels, "pixels_beside": given.env_pixels_beside, "stack": given.env_stack}
+    good = report(name, envs.make(name, kwargs, **shown), print)
     require(good, f"{name} breaks the contract of an environment (docs/extending.md).")
 
 
@@ -81,7 +93,8 @@ def envs(arguments: list[str]) -> None:
     for name in envs.names():
         spec = envs.make(name).spec
         actions = "1 action" if spec.action_size == 1 else f"{spec.action_size} actions"
-        sizes = f"{spec.obs_size} observations, {actions}, {spec.episode_length} steps"
+        shown = f"{spec.obs_size} observations" if spec.observation.is_vector else f"observation {spec.observation}"
+        sizes = f"{shown}, {actions}, {spec.episode_length} steps"
         rows.append((name, f"{envs.ENVS[name].summary} {sizes}."))
     print(table(rows, 22))
     print("\nother libraries (`covey envs LIBRARY` lists their environments):")

@@ -239,7 +239,7 @@ def build() -> None:
 
 def _verbs() -> dict[str, Any]:
     """Returns every command, and the dataclass of its options where it has its own."""
-    from covey.cli import VERBS, export, listing, runs, web
+    from covey.cli import VERBS, catalogue, export, listing, runs, web
 
     @dataclass(frozen=True)
     class Nothing:
@@ -249,7 +249,7 @@ def _verbs() -> dict[str, Any]:
     own = {"eval": runs.EvalOptions, "plot": runs.PlotOptions, "skills": runs.SkillsOptions}
     own |= {"doctor": runs.DoctorOptions}
     own |= {"lineage": runs.LineageOptions, "replay": runs.ReplayOptions, "video": runs.VideoOptions}
-    own |= {"report": runs.ReportOptions}
+    own |= {"report": runs.ReportOptions, "check-env": catalogue.CheckOptions}
     own |= {"export": export.ExportOptions, "push": export.PushOptions, "load": export.LoadOptions}
     own |= {"runs": listing.RunsOptions, "watch": web.WatchOptions}
     return kinds | own | {"completion": CompletionOptions}

@@ -68,7 +68,7 @@ EXAMPLES = {
     ),
     "push": ("covey push runs/pendulum-sac-0 me/pendulum", "covey push runs/pendulum-sac-0 ./shared"),
     "load": ("covey load me/pendulum",),
-    "check-env": ("covey check-env brax:ant",),
+    "check-env": ("covey check-env brax:ant", "covey check-env pendulum --env-pixels 64"),
     "envs": ("covey envs", "covey envs gymnasium"),
     "agents": ("covey agents sac",),
     "presets": ("covey presets", "covey presets sac"),

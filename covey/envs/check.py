@@ -11,6 +11,7 @@ import numpy as np
 from covey.backend import silence_xla
 from covey.envs.base import Env, HostEnv, Outcome, check_env
 from covey.envs.check_host import check_host
+from covey.envs.check_parts import check_parts, observation_text
 from covey.envs.rules import (
     EPISODES,
     STEPS,
@@ -47,7 +48,7 @@ def report(name: str, env: Env | HostEnv, say: Callable[[str], None]) -> bool:
     """
     spec = env.spec
     say(
-        f"{name}: {spec.obs_size} observations, {spec.action_size} actions, {spec.episode_length} steps; "
+        f"{name}: {observation_text(spec)}, {spec.action_size} actions, {spec.episode_length} steps; "
         f"{EPISODES} random episodes of up to {min(STEPS, spec.episode_length)} steps"
     )
     good = True
@@ -81,6 +82,7 @@ def check(env: Env) -> Iterator[Finding]:
             jax.device_get(probe(env, each, jax.random.key(0)))
             for each in (actions, actions, np.sign(actions), 3.0 * np.sign(actions))
         )
+    yield from check_parts(spec, first, env)
     yield check_finite(first)
     yield check_repeatable(first, again)
     yield check_starts(first)

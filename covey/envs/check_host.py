@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from covey.envs.base import HostBatch, HostEnv, HostStep, Outcome
-from covey.envs.host.gymnasium import GymnasiumEnv
+from covey.envs.check_parts import check_form, check_parts
 from covey.envs.rules import (
     EPISODES,
     Finding,
@@ -19,6 +20,7 @@ from covey.envs.rules import (
     random_actions,
 )
 from covey.errors import CoveyError
+from covey.observation import Obs
 from covey.types import EnvSpec
 
 AHEAD = 20
@@ -38,12 +40,6 @@ def check_host(env: HostEnv) -> Iterator[Finding]:
     yield (limits := check_limits(spec))
     if limits.wrong:
         return
-    if isinstance(env, GymnasiumEnv) and env.images:
-        shapes = ", ".join(str(list(shape)) for shape in env.images)
-        yield Finding(
-            "observations",
-            warning=f"images {shapes} are flattened to {spec.obs_size} numbers, which an MLP learns badly.",
-        )
     actions = random_actions(spec)
     batch = env.open(EPISODES)
     try:
@@ -53,6 +49,7 @@ def check_host(env: HostEnv) -> Iterator[Finding]:
         if shapes.wrong:
             return
         probe = _probe(start, first)
+        yield from check_parts(spec, probe, env)
         yield check_finite(probe)
         yield check_repeatable(probe, _probe(start_again, again))
         yield check_starts(probe)
@@ -63,25 +60,26 @@ def check_host(env: HostEnv) -> Iterator[Finding]:
     yield _frame(env)
 
 
-def _run(batch: HostBatch, actions: np.ndarray) -> tuple[np.ndarray, HostStep]:
-    """Returns the first observations [N, D], and the results of all steps [T, N, ...]."""
-    start = np.array(batch.reset(np.arange(EPISODES, dtype=np.uint32)))
-    steps = [[np.array(x) for x in batch.step(action)] for action in actions]
-    return start, HostStep(*(np.stack(column) for column in zip(*steps, strict=True)))
+def _run(batch: HostBatch, actions: np.ndarray) -> tuple[Obs, HostStep]:
+    """Returns the first observations [N, ...], and the results of all steps [T, N, ...]."""
+    start = jax.tree.map(np.array, batch.reset(np.arange(EPISODES, dtype=np.uint32)))
+    steps = [jax.tree.map(np.array, batch.step(action)) for action in actions]
+    return start, jax.tree.map(lambda *column: np.stack(column), *steps)
 
 
-def _probe(start: np.ndarray, found: HostStep) -> Probe:
+def _probe(start: Obs, found: HostStep) -> Probe:
     """Converts results to the type that the shared rules take."""
     nothing: Any = np.zeros((*found.reward.shape, 0), np.float32)
     outcome: Any = Outcome(found.obs, found.reward, found.terminated)  # type: ignore[arg-type]
     return Probe((None, start), outcome, nothing)  # type: ignore[arg-type]
 
 
-def _shapes(start: np.ndarray, found: HostStep, spec: EnvSpec) -> str:
+def _shapes(start: Obs, found: HostStep, spec: EnvSpec) -> str:
     count = found.reward.shape[:2]
+    wrong = check_form(start, found.obs, spec, count)
+    if wrong:
+        return wrong
     expected = [
-        ("observation of reset", start, (EPISODES, spec.obs_size), np.float32),
-        ("observation", found.obs, (*count, spec.obs_size), np.float32),
         ("reward", found.reward, (*count, *spec.reward_shape), np.float32),
         ("terminated", found.terminated, count, np.bool_),
         ("truncated", found.truncated, count, np.bool_),
@@ -112,10 +110,11 @@ def _saved(env: HostEnv, batch: HostBatch, actions: np.ndarray) -> Finding:
         return Finding(rule, remark=f"no: a resumed run starts new episodes ({env.unsaved})")
     _run(batch, actions[:AHEAD])
     state = batch.save()
-    one = [np.array(batch.step(action).obs) for action in actions[:AHEAD]]
+    one = [jax.tree.map(np.array, batch.step(action).obs) for action in actions[:AHEAD]]
     batch.load(state)
-    two = [np.array(batch.step(action).obs) for action in actions[:AHEAD]]
-    exact = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, two, strict=True))
+    two = [jax.tree.map(np.array, batch.step(action).obs) for action in actions[:AHEAD]]
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    exact = all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
     return Finding(rule, "" if exact else "the steps after it differ: a part of the state was not saved.")
 
 

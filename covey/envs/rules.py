@@ -67,7 +67,7 @@ def _limits(spec: EnvSpec) -> str:
             return f"the {name} has {size} numbers, {len(low)} lower limits and {len(high)} upper limits."
         if not all(np.isfinite([*low, *high])) or any(a >= b for a, b in zip(low, high, strict=True)):
             return f"the limits of the {name} must be finite, and low below high: they are {low} to {high}."
-    for name in ("obs_size", "action_size", "episode_length", "steps_per_start", "frames_per_second"):
+    for name in ("action_size", "episode_length", "steps_per_start", "frames_per_second"):
         if getattr(spec, name) <= 0:
             return f"spec.{name} must be positive, not {getattr(spec, name)}."
     return ""
@@ -75,9 +75,10 @@ def _limits(spec: EnvSpec) -> str:
 
 def check_finite(probe: Probe) -> Finding:
     """Checks that all values are finite."""
-    values = {"observation of a start": probe.start[1], "observation": probe.outcome.obs}
-    values |= {"reward": probe.outcome.reward, "descriptor": probe.descriptor}
-    for name, x in values.items():
+    values: list[tuple[str, Any]] = [("observation of a start", x) for x in jax.tree.leaves(probe.start[1])]
+    values += [("observation", x) for x in jax.tree.leaves(probe.outcome.obs)]
+    values += [("reward", probe.outcome.reward), ("descriptor", probe.descriptor)]
+    for name, x in values:
         bad = np.argwhere(~np.isfinite(x))
         if len(bad):
             step = "" if name.endswith("start") else f" at step {bad[:, 0].min() + 1} of random actions"
@@ -95,7 +96,7 @@ def check_repeatable(first: Probe, again: Probe) -> Finding:
 
 def check_starts(probe: Probe) -> Finding:
     """Remarks on environments that always start with the same observation."""
-    same = len(np.unique(probe.start[1], axis=0)) == 1
+    same = all((x == x[:1]).all() for x in jax.tree.leaves(probe.start[1]))
     return Finding("start states", remark="every episode starts with the same observation" if same else "")
 
 

@@ -76,6 +76,14 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Time limit of episodes in steps; 0 means the environment's own."""
     reward_parts: tuple[str, ...] = ()
     """Host environments: the keys of `info` that hold the parts of the reward, which is then their sum."""
+    env_pixels: int = 0
+    """Observe a picture of the environment, of this width and height in pixels, such as 64; 0 for its own observation.
+    The built-in environments are drawn on the device, those of Gymnasium on the host."""
+    env_pixels_beside: bool = False
+    """With --env-pixels: keep the environment's own observation beside the picture."""
+    env_stack: int = 0
+    """Frames of each image that the agent observes at once, the newest ones; 0 means 3 with --env-pixels and 1
+    without."""
     eval_env: str = ""
     """The environment of evaluations; by default that of training. --eval-env-kwargs.NAME VALUE sets an argument of
     it."""
@@ -169,7 +177,8 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             if name == "warmup" and value == 0 and self.replay:
                 continue
             require(value > 0, f"`{name}` must be positive, not {value}.")
-        for name in ("capacity", "episode_length", "workers", "checkpoint_minutes", "devices", "islands"):
+        unsigned = ("capacity", "episode_length", "env_pixels", "env_stack", "workers", "checkpoint_minutes")
+        for name in (*unsigned, "devices", "islands"):
             value = getattr(self, name)
             require(value >= 0, f"`{name}` must not be negative, not {value:g}.")
 
@@ -218,13 +227,21 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     @property
     def env_options(self) -> EnvOptions:
         """The options of the environment besides its name."""
-        return EnvOptions(self.env_kwargs, self.wrappers, self.episode_length, self.reward_parts)
+        return EnvOptions(
+            self.env_kwargs,
+            self.wrappers,
+            self.episode_length,
+            self.reward_parts,
+            self.env_pixels,
+            self.env_pixels_beside,
+            self.env_stack,
+        )
 
     @property
     def eval_env_options(self) -> EnvOptions:
         """The options of the evaluation environment besides its name."""
         kwargs = self.eval_env_kwargs if self.eval_env else {**self.env_kwargs, **self.eval_env_kwargs}
-        return EnvOptions(kwargs, self.wrappers, self.episode_length, self.reward_parts)
+        return dataclasses.replace(self.env_options, kwargs=kwargs)
 
     @property
     def entry(self) -> agents.Entry:

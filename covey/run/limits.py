@@ -28,6 +28,8 @@ MOST = {
     "envs": 1_000_000,
     "warmup": LARGEST,
     "episode_length": LARGEST,
+    "env_pixels": 1_024,
+    "env_stack": 64,
     "updates_per_step": 10_000,
     "capacity": 10**15,
     "evaluations": 100_000,

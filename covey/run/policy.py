@@ -172,7 +172,7 @@ def _evaluation_env(config: RunConfig[Any, Any], train_env: Any) -> Any:
         return train_env
     name = config.eval_env or config.env
     env: Any = envs.make_from_config(name, config.eval_env_options)
-    for size in ("obs_size", "action_size", "action_low", "action_high", "rewards"):
+    for size in ("observation", "action_size", "action_low", "action_high", "rewards"):
         here, there = getattr(env.spec, size), getattr(train_env.spec, size)
         require(
             here == there,

@@ -39,10 +39,10 @@ class Leaf(NamedTuple):
         """A remark on how it is converted, for `covey check-env`; empty if it is used as it is."""
         kind = type(self.space).__name__
         if kind in ("Discrete", "MultiDiscrete"):
-            return "one-hot"
+            return f"one-hot of {self.space}"
         shape = self.space.shape or ()
         flattened = len(shape) > 1 and not self.part.is_image
-        return f"{self.space.dtype}{list(shape)}, flattened" if flattened else ""
+        return f"flattened from {self.space.dtype}{list(shape)}" if flattened else ""
 
     @property
     def is_flattened_image(self) -> bool:

@@ -61,7 +61,7 @@ class Drawn(gymnasium.ObservationWrapper[Any, Any, Any]):
             with warnings.catch_warnings(action="ignore"):
                 picture: Any = self.env.render()
         except Exception as error:  # a graphics library may raise anything
-            text = str(error).partition("\n")[0]
+            text = str(error).partition("\n")[0] or "it has no render mode 'rgb_array'"
             raise EnvError(f"`env_pixels`: {self._name} can't be drawn: {type(error).__name__}: {text}") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
             raise EnvError(
