@@ -22,7 +22,7 @@ from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.envs.described import Described
 from covey.envs.host.described import DescribedHost
-from covey.envs.host.descriptor import limit_numbers, module_of_source, source_texts
+from covey.envs.host.descriptor import limit_numbers, preset_sources, source_texts
 from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
 from covey.envs.pixels import Drawable, Pixels
@@ -30,7 +30,7 @@ from covey.envs.stack import Stacked
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
 from covey.install import install_command
-from covey.plugins import allow, module_of, module_of_wrapper
+from covey.plugins import allow, module_of, module_of_source, module_of_wrapper
 
 __all__ = [
     "ADAPTERS",
@@ -56,6 +56,7 @@ __all__ = [
     "make",
     "make_from_config",
     "names",
+    "preset_sources",
     "register",
     "register_adapter",
     "release",

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 
 from covey.agent import Policy
 from covey.agents.skills.contract import Paths, SkillAgent
+from covey.agents.skills.view import vector_size
 from covey.envs.base import Env
+from covey.envs.described import ADDED
 from covey.evaluation.rollout import roll
-from covey.observation import Obs
+from covey.observation import OBS, Obs
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members
-from covey.types import Array, Key, Metrics
+from covey.types import Array, EnvSpec, Key, Metrics
 
 
 @partial(jax.jit, static_argnames=("agent", "env", "episodes"))
@@ -77,7 +79,7 @@ def _path(
 ) -> tuple[Obs, Array]:
     """Returns the observations [T + 1, ...] of an episode, and 1 for each step [T] before its end, 0 after it.
 
-    After the end the last observation is repeated.
+    After the end the last observation is repeated. Parts that no measure reads, such as images, are left out.
     """
     key_reset, key_run = jax.random.split(key)
     start, found = roll(policy, env, state, hyper, memory, (key_reset, key_run), steps)
@@ -85,5 +87,14 @@ def _path(
     alive = jnp.concatenate([jnp.ones(1, bool), ended[:-1] == 0])
     last = jnp.sum(alive.astype(jnp.int32)) - 1
     shown = jnp.minimum(jnp.arange(steps), last)
-    obs = jax.tree.map(lambda first, later: jnp.concatenate([first[None], later[shown]]), start.obs, found.obs)
+    first, later = (path_parts(env.spec, obs) for obs in (start.obs, found.obs))
+    obs = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[shown]]), first, later)
     return obs, alive.astype(jnp.float32)
+
+
+def path_parts(spec: EnvSpec, obs: Obs) -> Obs:
+    """Returns the parts of observations that measures, plots and plans of skills read: no images, which are large."""
+    if not spec.described:
+        return obs
+    read = [*ADDED, *([OBS] if vector_size(spec) else [])]
+    return {name: x for name, x in obs.items() if name in read}

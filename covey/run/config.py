@@ -84,6 +84,14 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     env_stack: int = 0
     """Frames of each image that the agent observes at once, the newest ones; 0 means 3 with --env-pixels and 1
     without."""
+    env_descriptor: tuple[str, ...] = ()
+    """Gymnasium's environments: numbers in which skills should differ, and which evaluations record: info:KEY,
+    obs:INDEX, obs:PART:INDEX, qpos:INDEX (MuJoCo), or MODULE:FUNCTION, a function of the environment; NAME=info:KEY
+    names one. By default, where a robot is, if an agent learns skills."""
+    env_descriptor_low: tuple[float, ...] = ()
+    """Lower limits of --env-descriptor, for plots and goals: one for each number, or one for all; by default -10."""
+    env_descriptor_high: tuple[float, ...] = ()
+    """Upper limits of --env-descriptor, likewise; by default 10."""
     eval_env: str = ""
     """The environment of evaluations; by default that of training. --eval-env-kwargs.NAME VALUE sets an argument of
     it."""
@@ -235,6 +243,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self.env_pixels,
             self.env_pixels_beside,
             self.env_stack,
+            self.env_descriptor,
+            self.env_descriptor_low,
+            self.env_descriptor_high,
         )
 
     @property

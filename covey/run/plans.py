@@ -11,8 +11,9 @@ import numpy as np
 from covey import agents, plots
 from covey.agents.skills.planner import Planner, PlannerState, Planning, goal_limits, goal_names
 from covey.backend import silence_xla
+from covey.envs import HostEnv
 from covey.errors import require
-from covey.evaluation import Episode, plan_paths, record, skill_paths
+from covey.evaluation import Episode, host_plan_paths, plan_paths, record
 from covey.observation import DESCRIPTOR, OBS, RETURN
 from covey.run.policy import GOALS, SKILLS, BestPolicy, PolicyProgram
 from covey.types import Descriptor
@@ -47,8 +48,7 @@ def draw_skills(best: BestPolicy, out: Path, title: str) -> plots.Picture:
     require(agent is not None, f"{program.config.algorithm} learns no skills. These do: {known}.")
     assert agent is not None
     spec = program.env.spec
-    with silence_xla():
-        paths = jax.device_get(skill_paths(agent, program.env, state, hyper, program.stream(SKILLS), EPISODES))
+    paths = program.skill_paths(state, hyper, program.stream(SKILLS), EPISODES)
     length = paths.valid.sum(axis=-1).astype(int)
     descriptor = spec.descriptor
     if descriptor is None:  # draw the first numbers of the observation instead
@@ -147,9 +147,13 @@ def random_plans(planner: Planner, best: BestPolicy, count: int, radius: float, 
     goals = (low + high)[None] / 2.0 + share * (high - low)[None] / 2.0
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
     planned = PlannerState(states, goals[:, None], jnp.full(count, radius))
-    keys = jax.random.split(key_starts, count)
+    steps = program.env.spec.episode_length
     with silence_xla():
-        found = plan_paths(planner, program.env, planned, hyper, keys, program.env.spec.episode_length)
+        if isinstance(program.env, HostEnv):
+            found = host_plan_paths(planner, program.env, planned, hyper, key_starts, steps)
+        else:
+            keys = jax.random.split(key_starts, count)
+            found = plan_paths(planner, program.env, planned, hyper, keys, steps)
     obs, valid = jax.device_get(found)
     paths = planner.agent.skill_sac.view.of(obs)
     plans = []

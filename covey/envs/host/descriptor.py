@@ -106,7 +106,7 @@ def parse_sources(texts: tuple[str, ...], env: str) -> tuple[Source, ...]:
 
 
 def _parsed(text: str, env: str) -> Source:
-    name, equals, rest = text.rpartition("=")
+    name, _, rest = text.rpartition("=")
     kind, colon, key = rest.partition(":")
     require(bool(colon and kind and key), f"`env_descriptor` must be {FORMS}, not {text!r}.")
     if kind == "info":
@@ -151,12 +151,6 @@ def _text(function: Any) -> str:
 def limit_numbers(given: Any) -> tuple[float, ...]:
     """Returns limits of a descriptor as numbers, from one number or several."""
     return (float(given),) if isinstance(given, int | float) else tuple(map(float, given))
-
-
-def module_of_source(text: str) -> str:
-    """Returns MODULE of the source `MODULE:FUNCTION`, and "" for any other."""
-    module = text.rpartition("=")[2].rpartition(":")[0]
-    return "" if module.partition(":")[0] in ("info", "obs", "qpos") else module
 
 
 def descriptor_of(
