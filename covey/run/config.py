@@ -42,6 +42,8 @@ ISLANDS = 4
 NO_TRACKER = "none"
 KWARGS = ("env_kwargs", "eval_env_kwargs")
 """Options that are dictionaries with any names."""
+LIMITS = ("env_descriptor_low", "env_descriptor_high")
+"""Options that are lists of numbers."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +393,7 @@ def _fitting(name: str, value: Any) -> Any:
     if name in KWARGS:
         return check_kwargs(value, name)
     kind = type(getattr(RunConfig, name))
-    value = _texts(value) if kind is tuple else value
+    value = _listed(name, value) if kind is tuple else value
     value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and isinstance(value, bool) == (kind is bool)
@@ -401,10 +403,13 @@ def _fitting(name: str, value: Any) -> Any:
     return kind(value)
 
 
-def _texts(values: Any) -> Any:
-    """Returns a list of texts as a tuple; anything else as it is."""
-    fits = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
-    return tuple(values) if fits else values
+def _listed(name: str, values: Any) -> Any:
+    """Returns a list of texts, or of the numbers of an option in LIMITS, as a tuple; anything else as it is."""
+    kinds = (int, float) if name in LIMITS else (str,)
+    fits = isinstance(values, list | tuple) and all(type(each) in kinds for each in values)
+    if not fits:
+        return values
+    return tuple(map(float, values)) if name in LIMITS else tuple(values)
 
 
 def load_config(path: Path) -> RunConfig[Any, Any]:
@@ -428,7 +433,7 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
     fields = {each.name: each for each in dataclasses.fields(RunConfig)}
     population = _population_options(data["algorithm"], {n: data.pop(n, None) for n in ("pbt", "space")})
-    data |= {n: _texts(data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
+    data |= {n: _listed(n, data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
     for name, value in data.items():
         if name not in fields:
             raise unknown("option", name, fields)

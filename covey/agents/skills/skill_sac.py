@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agent import Decision
 from covey.agents.sac import SAC, SACConfig, SACHyper, SACState
@@ -132,7 +133,7 @@ class SkillSAC:
         parts = own_parts(obs)
         chosen = self.observation
         if OBS in parts and vector_size(self.spec):
-            parts[OBS] = parts[OBS][..., jnp.array(self.view.policy, int)]
+            parts[OBS] = parts[OBS][..., np.array(self.view.policy, int)]
         if chosen.is_array:
             return jnp.concatenate([parts[OBS], skill], axis=-1)
         return chosen.of_names(parts | {SKILL: skill})
