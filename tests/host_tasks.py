@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -209,6 +209,13 @@ class Roamer(gymnasium.Env):
     observation_space, action_space = box(-9, 9, 3), box(-1, 1, 2)
     limit = 6
 
+
+class Camera(Counted):
+    """An image that shows its episode and step, and a render mode."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    observation_space = spaces.Box(0, 255, (20, 16, 3), np.uint8)
+
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
 
@@ -255,3 +262,71 @@ def two_arguments(env: Any, obs: Any) -> float:
 
 def growing(env: Any) -> list[float]:
     return [0.0] * (1 + env.t)
+
+    def _obs(self) -> Any:
+        picture = np.zeros((20, 16, 3), np.uint8)
+        picture[..., 0] = self.episode % 250
+        picture[..., 1] = self.steps
+        picture[0, 0, 2] = 7
+        return picture
+
+    def render(self) -> Any:
+        """A picture of 40 x 80 pixels: the left half is as bright as there were steps, times 10."""
+        picture = np.zeros((40, 80, 3), np.uint8)
+        picture[:, :40] = 10 * self.steps
+        return picture
+
+
+class Senses(Counted):
+    """A nested observation with all kinds of leaves."""
+
+    observation_space = spaces.Dict(
+        {
+            "arm": spaces.Dict({"joint": box(-1, 1, 2), "grips": spaces.MultiBinary(2)}),
+            "camera": spaces.Box(0, 255, (20, 16, 3), np.uint8),
+            "depth": spaces.Box(0.0, 1.0, (16, 16, 1), np.float64),
+            "grid": spaces.Box(0, 9, (2, 2), np.int64),
+            "pair": spaces.Tuple([spaces.Discrete(3), spaces.MultiDiscrete([2, 3])]),
+        }
+    )
+
+    def _obs(self) -> Any:
+        camera = np.arange(20 * 16 * 3, dtype=np.uint16).reshape(20, 16, 3) + self.steps
+        return {
+            "arm": {"joint": np.array([0.1 * self.steps, 0.2], np.float32), "grips": np.array([0, 1], np.int8)},
+            "camera": (camera % 256).astype(np.uint8),
+            "depth": np.full((16, 16, 1), 0.1 * self.steps),
+            "grid": np.array([[1, 2], [3, self.steps]]),
+            "pair": (self.steps % 3, np.array([1, 2])),
+        }
+
+
+class Pair(Counted):
+    observation_space = spaces.Tuple([box(0, 1e6, 2)])
+
+    def _obs(self) -> Any:
+        return (super()._obs(),)
+
+
+class Odd(Counted):
+    """A space that its argument names, to test errors and warnings."""
+
+    SPACES: ClassVar[dict[str, spaces.Space[Any]]] = {
+        "reserved": spaces.Dict({"return": box(0, 1, 1)}),
+        "twice": spaces.Dict({"a/b": box(0, 1, 1), "a": spaces.Dict({"b": box(0, 1, 1)})}),
+        "list": spaces.Dict({"all": spaces.Sequence(box(0, 1, 1))}),
+        "channels first": spaces.Box(0, 255, (3, 32, 24), np.uint8),
+        "grey": spaces.Box(0, 255, (20, 20), np.uint8),
+        "bright": spaces.Box(0.0, 300.0, (20, 20, 3), np.float32),
+        "too bright": spaces.Box(0, 255, (20, 20, 3), np.uint8),
+    }
+
+    def __init__(self, kind: str = "bright") -> None:
+        self.kind = kind
+        self.observation_space = self.SPACES[kind]
+
+    def _obs(self) -> Any:
+        if self.kind == "too bright":
+            return np.full((20, 20, 3), 256)
+        space: Any = self.observation_space
+        return np.full(space.shape, 200, space.dtype)

@@ -178,7 +178,8 @@ class StackedBatch:
     def save(self) -> np.ndarray:
         inner = self.batch.save()
         columns = [inner, self._starts[:, None].view(np.uint8)]
-        columns += [older.reshape(len(older), -1).view(np.uint8) for older in self._older.values()]
+        contiguous = map(np.ascontiguousarray, self._older.values())
+        columns += [older.reshape(len(older), -1).view(np.uint8) for older in contiguous]
         states = np.concatenate(columns, axis=1)
         states[inner[:, 0] == 0] = 0  # an environment that could not be saved
         return states

@@ -65,7 +65,9 @@ def test_the_contract(capsys: pytest.CaptureFixture[str]):
 def test_observations_in_a_dictionary():
     env = envs.make("envpool:CheetahRun-v1")
     batch = env.open(3)
-    assert batch.reset(np.arange(3, dtype=np.uint32)).shape == (3, env.spec.obs_size) == (3, 17)
+    obs = batch.reset(np.arange(3, dtype=np.uint32))
+    assert obs.keys() == env.spec.observation.parts.keys() and not env.spec.observation.is_array
+    assert sum(x.shape[1] for x in obs.values()) == 17 and all(x.dtype == np.float32 for x in obs.values())
     batch.close()
 
 

@@ -128,13 +128,16 @@ def test_attributes_that_can_not_be_saved_are_named():
     assert env.state_size == 0 and "Opaque.hidden is a builtins.range_iterator" in env.unsaved
 
 
-def test_dictionaries_are_flattened_and_actions_fill_their_box():
+def test_dictionaries_become_parts_and_actions_fill_their_box():
     env = envs.make(f"{TASKS}:Nested")
-    assert (env.spec.obs_size, env.spec.action_size) == (8, 2)
+    sizes = {name: part.size for name, part in env.spec.observation.parts.items()}
+    assert (sizes, env.spec.action_size) == ({"a": 4, "m": 3, "z": 1}, 2)
     assert (env.spec.action_low, env.spec.action_high) == ((0.0, -5.0), (1.0, 10.0))
     batch = env.open(1)
     obs = batch.reset(np.array([0], np.uint32))
-    np.testing.assert_allclose(obs[0], [0.1, 0.2, 0.3, 0.4, 0, 1, 0, 0.9], rtol=1e-6)
+    for name, values in {"a": [0.1, 0.2, 0.3, 0.4], "m": [0, 1, 0], "z": [0.9]}.items():
+        assert obs[name].dtype == np.float32
+        np.testing.assert_allclose(obs[name], [values], rtol=1e-6)
     for action, expected in (((-1, 1), [[0.0], [10.0]]), ((0, 0), [[0.5], [2.5]])):
         batch.step(np.array([action], np.float32))
         assert batch.envs[0].taken == expected  # type: ignore[attr-defined]

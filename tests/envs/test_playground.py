@@ -13,7 +13,7 @@ pytest.importorskip("mujoco_playground", reason="pip install --no-deps playgroun
 
 def test_contract():
     findings = list(check(envs.make("playground:CartpoleBalance")))
-    assert len(findings) == 9 and not [f for f in findings if f.wrong]
+    assert len(findings) == 10 and not [f for f in findings if f.wrong]
 
 
 def test_robots_need_models(monkeypatch):
