@@ -95,12 +95,12 @@ class DPG:
 
     @property
     def critic(self):
-        return self.config.networks.critic_module()
+        return self.config.networks.critic_module(self.spec)
 
     def init(self, hyper, key):
         """A new state."""
         key_actor, key_critic = jax.random.split(key)
-        obs = jnp.zeros(self.spec.obs_size)
+        obs = self.spec.observation.zeros()
         actor = init(self.actor, key_actor, obs)
         critic = init(self.critic, key_critic, obs, jnp.zeros(self.spec.action_size))
         return DPGState(actor, critic, critic, Optimiser().init(actor), Optimiser().init(critic))

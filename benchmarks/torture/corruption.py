@@ -278,7 +278,7 @@ def _replay(folder: Path, say: Callable[[str], None]) -> Any:
     file = open_replay(folder / "replay.safetensors")
     replay = Replay(file.rows, file.streams, file.sizes["obs"], file.sizes["action"])
     file.rows_for(replay, 1, file.environment)
-    return file.read(replay, file.rows, file.members).tobytes()
+    return file.read(replay, file.rows, file.members).data.tobytes()
 
 
 READERS = {

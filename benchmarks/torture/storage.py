@@ -159,11 +159,12 @@ def _arrays(step: int) -> dict[str, np.ndarray]:
 
 
 def _write_replay(path: Path) -> None:
+    from covey.replay import Stored
     from covey.storage.replay_file import write_replay
 
     replay = _replay()
     data = np.zeros((2, replay.rows, replay.streams, replay.width), np.float32)
-    write_replay(path, replay, data, replay.rows, environment="point", algorithm="td3", step=400)
+    write_replay(path, replay, Stored(data, {}), replay.rows, environment="point", algorithm="td3", step=400)
 
 
 def _replay() -> Any:
@@ -188,7 +189,7 @@ def _read(folder: Path) -> None:
         arrays, info = Store(folder / "checkpoints", prefix).read_newest(_no_damage, set_aside=False)
         assert info["step"] == STEPS[-1] and (arrays["weights"] == STEPS[-1]).all()
     file = open_replay(folder / "replay.safetensors")
-    assert file.read(_replay(), file.rows, file.members).shape == (2, 10, 2, 7)
+    assert file.read(_replay(), file.rows, file.members).data.shape == (2, 10, 2, 7)
 
 
 def _kept(folder: Path, completed: list[str]) -> str:

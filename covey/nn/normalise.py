@@ -116,8 +116,9 @@ class Normalise:
             self,
         )
 
-    def init(self, observation: Observation) -> Statistics:
+    def init(self, observation: int | Observation) -> Statistics:
         """Returns the statistics before any data."""
+        observation = Observation.of(observation)
         largest = jnp.zeros(()) if self.reward_bound else ()
         if observation.is_vector:
             stats: Any = init_stats(observation.size)

@@ -13,7 +13,7 @@ import covey
 from covey.cli import main
 from covey.doctor.examine import records_of
 from covey.evaluation.probe import gradients, probe
-from covey.replay import Record, Replay
+from covey.replay import Record, Replay, Stored
 from covey.run.policy import load_member
 from covey.storage.metrics import FAULT
 from tests.runs import tiny
@@ -79,9 +79,9 @@ def test_returns_stop_at_terminations_and_at_the_ends_of_episodes():
     last = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
     record = Record(np.zeros((6, 1, 2)), np.zeros((6, 1, 1)), reward[:, None], terminated[:, None], last[:, None], {})
     rows = np.asarray(layout.add(layout.init(), jax.tree.map(jnp.asarray, record)).data)[0]
-    found = records_of(layout, rows, 1, discount=0.5, scale=2.0)
+    found = records_of(layout, Stored(rows, {}), covey.envs.make("mountaincar").spec, discount=0.5, scale=2.0)
     assert found.returns.tolist() == [3.0, 2.0, 3.5, 3.0, 2.0]
-    assert found.reward.tolist() == [1.0] * 5 and found.obs.shape == (5, 1)
+    assert found.reward.tolist() == [1.0] * 5 and found.obs.shape == (5, 2)
 
 
 def test_a_run_that_trains_can_be_examined(run: covey.Run, capsys):

@@ -35,7 +35,7 @@ def test_what_layers_start_with(weights: str):
     networks = Networks(Torso(hidden=(300,)), Torso(hidden=(300,)), Torso(hidden=(200,)), weights=weights)
     wide = EnvSpec(100, 50, 10, (-1.0,) * 50, (1.0,) * 50)
     actor = init(networks.actor_module(wide), jax.random.key(0), jnp.zeros(100))
-    critic = init(networks.critic_module(), jax.random.key(1), jnp.zeros(100), jnp.zeros(50))
+    critic = init(networks.critic_module(wide), jax.random.key(1), jnp.zeros(100), jnp.zeros(50))
     for params, sizes in ((actor, (100, 200, 300)), (critic, (100, 250, 300))):
         layers = [params[part]["Dense_0"] for part in ("encoder", "torso", "head")]
         for layer, inputs in zip(layers, sizes, strict=True):
@@ -51,7 +51,7 @@ def test_an_unknown_start_of_weights():
 
 
 def test_an_ensemble_is_its_members():
-    module = Networks(critic=Torso(hidden=(8,))).critic_module()
+    module = Networks(critic=Torso(hidden=(8,))).critic_module(SPEC)
     obs, action = jnp.ones((6, 3)), jnp.ones((6, 2))
     params, statistics = init_ensemble(module, 4, jax.random.key(0), obs[0], action[0])
     together = apply_ensemble(module, params, statistics, None, obs, action)
@@ -63,7 +63,7 @@ def test_an_ensemble_is_its_members():
 
 def test_the_slope_of_q_in_the_action_depends_on_the_state():
     """An action that joins after the last hidden layer would give every state the same slope."""
-    critic = Networks(critic=Torso(hidden=(16,))).critic_module()
+    critic = Networks(critic=Torso(hidden=(16,))).critic_module(SPEC)
     params = init(critic, jax.random.key(0), jnp.zeros(3), jnp.zeros(2))
     slope = jax.vmap(jax.grad(lambda a, s: apply(critic, params, s, a)), in_axes=(None, 0))
     slopes = slope(jnp.zeros(2), jax.random.normal(jax.random.key(1), (6, 3)))
@@ -73,8 +73,8 @@ def test_the_slope_of_q_in_the_action_depends_on_the_state():
 @pytest.mark.parametrize("share", [False, True])
 def test_encoders(share: bool):
     networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8,)), Torso(hidden=(4,)), share)
-    encoder = init(networks.encoder_module(), jax.random.key(0), jnp.zeros(3))
-    features = apply(networks.encoder_module(), encoder, jnp.ones(3))
+    encoder = init(networks.encoder_module(SPEC), jax.random.key(0), jnp.zeros(3))
+    features = apply(networks.encoder_module(SPEC), encoder, jnp.ones(3))
     assert features.shape == ((4,) if share else (3,))
     actor = init(networks.actor_module(SPEC), jax.random.key(1), features)
     assert ("encoder" in actor) == (not share)
@@ -138,7 +138,7 @@ def test_orthogonal_weights():
     """Q Q^T or Q^T Q is the identity, whichever is smaller, in each layer of each critic; biases are 0."""
     networks = Networks(Torso(hidden=(8,)), Torso(hidden=(8, 3)), weights="orthogonal")
     actor = init(networks.actor_module(SPEC), jax.random.key(0), jnp.ones(3))
-    critics, _ = init_ensemble(networks.critic_module(), 2, jax.random.key(1), jnp.ones(3), jnp.ones(2))
+    critics, _ = init_ensemble(networks.critic_module(SPEC), 2, jax.random.key(1), jnp.ones(3), jnp.ones(2))
     kernels = 0
     for path, leaf in jax.tree.flatten_with_path((actor, critics))[0]:
         for x in np.asarray(leaf) if leaf.ndim == 3 else [np.asarray(leaf)]:

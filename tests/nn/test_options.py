@@ -26,12 +26,12 @@ KEY = jax.random.key(0)
 
 def ensemble(critic: Torso | None = None, **options) -> Ensemble:
     networks = Networks(actor=Torso(hidden=(8,)), critic=critic or Torso(hidden=(8,)))
-    return Ensemble(Critics(**options), networks, Optimiser())
+    return Ensemble(Critics(**options), networks, Optimiser(), SPEC)
 
 
 def state_of(critics: Ensemble):
     """A state whose targets differ from the online critics."""
-    state, other = (critics.init(SPEC, jax.random.key(seed)) for seed in (0, 1))
+    state, other = (critics.init(jax.random.key(seed)) for seed in (0, 1))
     return state._replace(target=other.online) if critics.has_targets else state
 
 
@@ -252,7 +252,7 @@ def test_the_critics_take_the_loss_of_their_config():
         (Critics(td_loss="absolute"), lambda e: e),
         (Critics(td_loss="huber", huber_delta=2.0), lambda e: 2.0 * (e - 1.0)),
     ):
-        ensemble = Ensemble(critics, networks, Optimiser())
+        ensemble = Ensemble(critics, networks, Optimiser(), SPEC)
         state = ensemble.init(SPEC, jax.random.key(0))
         target = jnp.full(4, 50.0)
         values = np.asarray(ensemble.values(state.online, {}, data.obs, data.action, jax.random.key(0)), np.float64)

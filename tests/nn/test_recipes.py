@@ -124,7 +124,7 @@ def xqc_critics(**options: Any) -> Ensemble:
     """XQC's critics, of one layer."""
     networks = Networks(actor=Torso(hidden=(8,)), critic=Torso(kind="xqc", hidden=(4, 4)), weights="orthogonal")
     critics = Critics(bins=9, distribution="c51", low=-2.0, high=2.0, batch_targets=True, **options)
-    return Ensemble(critics, networks, Optimiser(unit_norm="weights"))
+    return Ensemble(critics, networks, Optimiser(unit_norm="weights"), SPEC)
 
 
 def transitions() -> Transition:
@@ -135,7 +135,7 @@ def transitions() -> Transition:
 def test_targets_of_critics_with_batch_normalisation(combine: Any):
     """Target critics see (s, a) and (s', a') as one batch. C51 takes the distribution with the smaller mean."""
     critics, data = xqc_critics(combine=combine), transitions()
-    state, other = (critics.init(SPEC, jax.random.key(seed)) for seed in (0, 1))
+    state, other = (critics.init(jax.random.key(seed)) for seed in (0, 1))
     state = state._replace(target=other.online)
     found = critics.target(state, data, -data.action, KEY)
     both = np.concatenate(
@@ -154,7 +154,7 @@ def test_targets_of_critics_with_batch_normalisation(combine: Any):
 
 def test_an_update_of_c51_critics():
     critics, data = xqc_critics(), transitions()
-    state = critics.init(SPEC, KEY)
+    state = critics.init(KEY)
     after, metrics = jax.jit(critics.update)(state, data, -data.action, 1e-2, KEY)
     assert float(metrics["beyond_limits"]) >= 0.0 and np.isfinite(float(metrics["explained_variance"]))
     head = after.online.ensemble["head"]["Dense_0"]
@@ -280,7 +280,7 @@ def test_one_update_moves_every_part():
         (lambda: Torso(kind="xqc", norm="layer").module(), "no option 'norm'"),
         (lambda: Critics(distribution="c51"), "bins"),
         (lambda: Critics(bins=9, distribution="c52"), "Did you mean 'c51'"),  # type: ignore[arg-type]
-        (lambda: Ensemble(Critics(batch_targets=True), Networks(), Optimiser()), "batch normalisation"),
+        (lambda: Ensemble(Critics(batch_targets=True), Networks(), Optimiser(), SPEC), "batch normalisation"),
         (lambda: Optimiser(unit_norm="all"), "unit norm"),  # type: ignore[arg-type]
         (lambda: Optimisers(temperature=Optimiser(unit_norm="weights")), "temperature"),
         (lambda: Normalise(reward_bound=5.0), "`rewards`"),

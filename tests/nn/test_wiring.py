@@ -33,7 +33,7 @@ def sac(**options) -> SAC:
 
 
 def ensemble(critic: Torso | None = None, **options) -> Ensemble:
-    return Ensemble(Critics(**options), networks(critic, **SHARED), Optimiser())
+    return Ensemble(Critics(**options), networks(critic, **SHARED), Optimiser(), SPEC)
 
 
 def norm(tree) -> float:
@@ -56,7 +56,7 @@ def test_actor_critics_and_temperature_obey_their_optimisers():
 
 def test_targets_use_the_target_encoder_and_it_moves():
     critics, data = ensemble(), data_of()
-    state, other = (critics.init(SPEC, jax.random.key(seed)) for seed in (0, 1))
+    state, other = (critics.init(jax.random.key(seed)) for seed in (0, 1))
     state = state._replace(target=other.online)
     features = apply(critics.encoder, state.target.encoder, data.next_obs)
     values = apply_ensemble(critics.module, state.target.ensemble, {}, None, features, data.action)
@@ -99,7 +99,7 @@ def test_dropout_comes_before_layer_normalisation():
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 def test_dropout_acts_under_either_normalisation(norm: str):
     critics, data = ensemble(Torso(hidden=(32,), norm=norm, dropout=0.5)), data_of()
-    state = critics.init(SPEC, KEY)
+    state = critics.init(KEY)
     update = jax.jit(lambda key: critics.update(state, data, data.action, 1e-3, key)[1]["critic_loss"])
     one, two, three = (float(update(jax.random.key(seed))) for seed in (0, 0, 1))
     assert one == two != three
@@ -109,7 +109,7 @@ def test_target_and_critic_drop_different_units():
     """Equal networks and equal inputs: with the same masks the error would be 0."""
     critics, data = ensemble(Torso(hidden=(32,), dropout=0.5), number=1), data_of()
     data = data._replace(next_obs=data.obs, reward=jnp.zeros(16), discount=jnp.ones(16))
-    _, metrics = jax.jit(lambda: critics.update(critics.init(SPEC, KEY), data, data.action, 1e-3, KEY))()
+    _, metrics = jax.jit(lambda: critics.update(critics.init(KEY), data, data.action, 1e-3, KEY))()
     assert float(metrics["critic_loss"]) > 1e-3
 
 
@@ -169,8 +169,8 @@ def test_the_correction_of_batch_renormalisation_has_no_gradient():
 def test_crossq_with_a_subset_and_without_invalid_rows():
     """The target is the minimum of one pair, and what stands in invalid rows changes nothing."""
     torso = Torso(hidden=(8,), norm="batch")
-    critics, data = Ensemble(Critics(3, subset=2), networks(torso), Optimiser()), data_of()
-    state = critics.init(SPEC, KEY)
+    critics, data = Ensemble(Critics(3, subset=2), networks(torso), Optimiser(), SPEC), data_of()
+    state = critics.init(KEY)
     update = jax.jit(lambda data: critics.update(state, data, data.action, 1e-3, KEY))
     after, metrics = update(data)
     holes = data.valid == 0
@@ -225,8 +225,8 @@ def test_a_batch_without_a_valid_transition_moves_nothing():
 
 
 def test_the_share_of_targets_beyond_the_histogram_is_a_metric():
-    critics, data = Ensemble(Critics(bins=11, low=-1.0, high=1.0), networks(), Optimiser()), data_of()
-    state = critics.init(SPEC, KEY)
+    critics, data = Ensemble(Critics(bins=11, low=-1.0, high=1.0), networks(), Optimiser(), SPEC), data_of()
+    state = critics.init(KEY)
     target = jnp.where(jnp.arange(16) % 2 == 0, 0.5, 5.0)
     _, metrics = critics.update(state, data._replace(valid=jnp.ones(16)), data.action, 1e-3, KEY, target)
     assert float(metrics["beyond_limits"]) == 0.5

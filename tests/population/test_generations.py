@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.errors import CoveyError
-from covey.replay import Replay
+from covey.replay import Replay, Stored
 from covey.run.config import default_config
 from covey.run.program import Program, build
 from covey.run.tuning import Tuning
@@ -102,7 +102,7 @@ def test_a_cleansed_replay_has_no_transition_that_is_not_finite():
     data = np.arange(36.0, dtype=np.float32).reshape(1, 6, 1, 6)
     data[..., replay.columns["last"]] = 0.0
     data[0, 3, 0, 0] = np.nan
-    found = np.asarray(replay.cleanse(data))
+    found = np.asarray(replay.cleanse(Stored(data, {})).data)
     last = found[0, :, 0, replay.columns["last"].start]
     np.testing.assert_array_equal(last, [0, 0, 1, 1, 0, 0])
     assert np.isfinite(found).all()

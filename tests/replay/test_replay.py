@@ -9,7 +9,7 @@ import pytest
 
 from covey.agent import SamplePlan
 from covey.errors import CoveyError
-from covey.replay import Record, Replay
+from covey.replay import Record, Replay, Stored
 from covey.types import Step
 
 
@@ -54,7 +54,7 @@ def test_a_ring_that_grows_keeps_its_rows_in_time_order(rows: int, more: int):
     """Also where it had wrapped around: old rows are drawn until replaced, and no window joins the ends."""
     state = filled(REPLAY, rows, 2)
     larger = dataclasses.replace(REPLAY, rows=36)
-    grown = larger.restore(np.asarray(state.data)[:, : min(rows, 20)], state.written)
+    grown = larger.restore(Stored(np.asarray(state.data)[:, : min(rows, 20)], {}), state.written)
     for start in range(rows, rows + more, 2):
         grown = larger.add(grown, coded(start, 2, 3))
     oldest = max(0, rows - 20, rows + more - 36)
@@ -64,7 +64,7 @@ def test_a_ring_that_grows_keeps_its_rows_in_time_order(rows: int, more: int):
 def test_a_ring_of_the_same_size_is_restored_as_it_was():
     for rows in (6, 20, 34):
         state = filled(REPLAY, rows, 2)
-        same = REPLAY.restore(np.asarray(state.data)[:, : min(rows, 20)], state.written)
+        same = REPLAY.restore(Stored(np.asarray(state.data)[:, : min(rows, 20)], {}), state.written)
         np.testing.assert_array_equal(same.data, state.data)
         assert same.written == state.written
 

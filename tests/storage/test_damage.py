@@ -22,7 +22,7 @@ from covey.cli import main
 from covey.errors import CoveyError
 from covey.islands.merge import merge
 from covey.plots.curves import curve
-from covey.replay import Replay
+from covey.replay import Replay, Stored
 from covey.run.config import default_config, read_run_config
 from covey.run.config_text import to_json
 from covey.storage.folder import RunFolder
@@ -432,13 +432,13 @@ def saved(path: Path, **changes: float) -> Path:
     data = np.random.default_rng(0).uniform(-1, 1, (1, 20, 1, LIKE.width)).astype(np.float32)
     for name, place in LIKE.columns.items():
         data[..., place] = changes.get(name, 0.0 if name in ("terminated", "last") else data[..., place])
-    write_replay(path, LIKE, data, 20, environment="point", algorithm="td3", step=3)
+    write_replay(path, LIKE, Stored(data, {}), 20, environment="point", algorithm="td3", step=3)
     return path
 
 
 def loaded(path: Path) -> np.ndarray:
     found = open_replay(path)
-    return found.read(LIKE, found.rows_for(LIKE, 1, "point"), 1)
+    return found.read(LIKE, found.rows_for(LIKE, 1, "point"), 1).data
 
 
 def test_a_replay_file_is_never_read_as_another(tmp_path: Path):

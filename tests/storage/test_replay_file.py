@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from covey.agent import SamplePlan
 from covey.errors import CoveyError
-from covey.replay import Record, Replay, ReplayState
+from covey.replay import Record, Replay, ReplayState, Stored
 from covey.storage.replay_file import arrange, open_replay, write_replay
 from tests.replay import test_replay
 
@@ -43,14 +43,14 @@ def saved(path: Path, rows: int = 34, slots: int = 1, **options: int) -> Path:
     like = replay(**options)
     state = ring(like, rows, slots)
     data = np.asarray(state.data)[:, : min(rows, like.rows)]
-    write_replay(path / "replay.safetensors", like, data, int(state.written), **ABOUT)
+    write_replay(path / "replay.safetensors", like, Stored(data, {}), int(state.written), **ABOUT)
     assert [p.name for p in path.iterdir()] == ["replay.safetensors"]
     return path / "replay.safetensors"
 
 
 def loaded(file: Path, to: Replay, members: int = 1, unroll: int = 2) -> np.ndarray:
     found = open_replay(file)
-    return found.read(to, found.rows_for(to, unroll, "point"), members)
+    return found.read(to, found.rows_for(to, unroll, "point"), members).data
 
 
 def times(data: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ def test_no_window_crosses_a_seam(streams: int, window: int, tmp_path: Path):
     rows = data.shape[1]
     assert rows == min(40, 60 // streams) // 2 * 2
     state = to.init(1)
-    state = ReplayState(state.data.at[:, :rows].set(jnp.asarray(data)), jnp.int32(rows))
+    state = ReplayState(state.data.at[:, :rows].set(jnp.asarray(data)), jnp.int32(rows), {})
     state = to.add(state, coded(5000, 2, streams))
     bits = jax.random.bits(jax.random.key(0), (5000,), jnp.uint32)
     batch = to.sample_bits(state, SamplePlan(5000, window), bits)
@@ -144,7 +144,7 @@ def test_arranging_more_streams_than_records():
     like = replay(2, 2)
     data = np.zeros((1, 4, 1, like.width), np.float32)
     data[0, :, 0, 0] = np.arange(4)
-    found = arrange(data, like, 2)
+    found = arrange(Stored(data, {}), like, 2).data
     np.testing.assert_array_equal(times(found)[0], [[0, 2], [1, 3]])
     np.testing.assert_array_equal(found[0, :, :, 5], [[0, 0], [1, 1]])
 
@@ -216,4 +216,4 @@ def test_a_file_that_can_not_be_written(tmp_path: Path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == [path.name] and path.read_bytes() == before
     monkeypatch.undo()
     with pytest.raises(CoveyError, match="can't be written"):
-        write_replay(path / "below" / "a_file", replay(), np.zeros((1, 2, 3, 7), np.float32), 2, **ABOUT)
+        write_replay(path / "below" / "a_file", replay(), Stored(np.zeros((1, 2, 3, 7), np.float32), {}), 2, **ABOUT)

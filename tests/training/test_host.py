@@ -17,6 +17,7 @@ import covey
 from covey import envs
 from covey.cli import main
 from covey.envs.base import Outcome
+from covey.replay import Stored
 from covey.storage.layout import restore, snapshot
 from covey.training.collect import Rows, decide
 from covey.training.device import DeviceLoop
@@ -177,7 +178,7 @@ def test_a_run_may_begin_with_data():
         jax.tree.map(lambda s: jnp.full(1, s.start), loop.trainer.schedules), jax.random.split(jax.random.key(0), 1)
     )
     data = np.asarray(population(loop).replay.data)[:, :60]
-    state = loop.advance(loop.load(new, jnp.asarray(data)), 1, warmup=False)
+    state = loop.advance(loop.load(new, Stored(jnp.asarray(data), {})), 1, warmup=False)
     assert int(state.replay.written) == 60 + ITERATIONS
     np.testing.assert_array_equal(state.replay.data[:, :60], data)
     assert float(state.members.agent.statistics.observations.rows[0]) == 2 * (60 + ITERATIONS)

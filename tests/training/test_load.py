@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from covey.agent import Decision, SamplePlan
+from covey.replay import Stored
 from covey.training.device import DeviceLoop
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, EnvSpec, Key, Step
@@ -75,7 +76,7 @@ def test_an_agent_sees_loaded_data_as_it_saw_them_fresh(envs: int, axis: str):
     rows = int(before.replay.written)
     data = np.asarray(before.replay.data[:, :rows])
     last = data[:, -1, :, loop.trainer.replay.columns["last"]]
-    after = loop.load(fresh(loop), jnp.asarray(data))
+    after = loop.load(fresh(loop), Stored(jnp.asarray(data), {}))
     old, new = before.members.agent, after.members.agent
     for name in old:
         if name not in ("valid", "moved"):
@@ -97,7 +98,7 @@ def test_the_normaliser_sees_each_record_once(axis: str):
     rows = int(before.replay.written)
     data = before.replay.data[:, :rows]
     obs = np.asarray(data[..., :2]).reshape(2, -1, 2)
-    stats = loop.load(fresh(loop), data).members.agent.statistics.observations
+    stats = loop.load(fresh(loop), Stored(data, {})).members.agent.statistics.observations
     np.testing.assert_array_equal(stats.rows, [rows * 2] * 2)
     np.testing.assert_allclose(stats.mean, obs.mean(1), rtol=1e-4)
     np.testing.assert_allclose(stats.squares / stats.rows[:, None], obs.var(1), rtol=1e-3)
