@@ -21,12 +21,18 @@ from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.described import Described
 from covey.errors import CoveyError
+from covey.evaluation import skill_paths
 from covey.evaluation.rollout import run_episodes
+from covey.nn.encoders import Image
 from covey.nn.mixture import Mixture
 from covey.nn.normalise import Normalise, RunningStats
 from covey.nn.parts import Networks, Torso
-from covey.types import EnvSpec, Step
+from covey.observation import Part
+from covey.training.device import DeviceLoop
+from covey.training.trainer import make_trainer
+from covey.types import Descriptor, EnvSpec, Step
 from tests.reference import dense
+from tests.tasks import population
 
 ENV = Described(Point(goal=False))
 SPEC = ENV.spec  # obs: x, y, vx, vy; descriptor: x, y; return
@@ -665,3 +671,119 @@ def test_the_diversity_return_is_the_sum_of_the_intrinsic_reward(agent):
         envs, obs, memory, reward = step(envs, obs, memory, jnp.int32(t))
         total += np.asarray(reward)
     np.testing.assert_allclose(found.annotations["diversity_return"], total, rtol=1e-3, atol=1e-4)
+
+
+# Observations that are not a vector.
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A point without a goal, whose observation is a dictionary with a small image, or the image alone."""
+
+    vector: bool = True
+    descriptor_of: Descriptor | None = Point(goal=False).spec.descriptor
+
+    @property
+    def point(self) -> Point:
+        return Point(goal=False)
+
+    @property
+    def spec(self) -> EnvSpec:
+        camera = Part((12, 12, 1), "uint8")
+        parts = {"camera": camera, "obs": Part((4,))} if self.vector else camera
+        return dataclasses.replace(self.point.spec, observation=parts, descriptor=self.descriptor_of)
+
+    def reset(self, key):
+        state, obs = self.point.reset(key)
+        return state, self._seen(obs)
+
+    def step(self, state, action, key):
+        state, outcome = self.point.step(state, action, key)
+        return state, outcome._replace(obs=self._seen(outcome.obs))
+
+    def descriptor(self, state):
+        return self.point.descriptor(state)
+
+    def _seen(self, obs):
+        camera = jnp.broadcast_to(jnp.clip(128.0 + 10.0 * obs[0], 0, 255), (12, 12, 1)).astype(jnp.uint8)
+        return {"camera": camera, "obs": obs} if self.vector else camera
+
+
+IMAGE = Image(channels=(2, 2), features=4)
+WATCHING = dataclasses.replace(SAC, networks=dataclasses.replace(SAC.networks, image=IMAGE))
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["dictionary", "image"])
+@pytest.mark.parametrize("kind", [DIAYN, DADS])
+def test_skills_with_images(kind, vector):
+    """SAC observes the environment's parts and the skill; hidden coordinates are those of the part `obs`."""
+    env = Described(Watched(vector))
+    if kind is DIAYN:
+        agent, hyper = DIAYN(DIAYNConfig(WATCHING, FIVE, TORSO), env.spec), DIAYNHyper()
+    else:
+        agent, hyper = DADS(DADSConfig(WATCHING, CONTINUOUS, TORSO, samples=3, correction=5.0), env.spec), DADSHyper()
+    seen = {name: part.shape for name, part in agent.skill_sac.sac.spec.observation.named}
+    size = 5 if kind is DIAYN else 2
+    hidden = {"camera": (12, 12, 1), "obs": (2,)} if vector else {"obs": (12, 12, 1)}
+    assert seen == hidden | {"skill": (size,)}
+    _, obs = env.reset(jax.random.key(0))
+    skill = jnp.arange(float(size))
+    shown = agent.skill_sac.with_skill(obs, skill)
+    np.testing.assert_array_equal(shown["skill"], skill)
+    np.testing.assert_array_equal(shown["obs"], obs["obs"][2:] if vector else obs["obs"])
+
+    loop = DeviceLoop(make_trainer(agent, env, hyper, envs=2, capacity=400), 1, "map")
+    members = population(loop)
+    after = loop.advance(members, 1, warmup=False).members.agent
+    assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(after))
+    one = jax.tree.map(lambda x: x[0], after)
+    memory = agent.memory_for(agent.show_skills()[0])
+    own = {name: x for name, x in obs.items() if name in ("camera", "obs")} if vector else obs["obs"]
+    act = jax.jit(lambda obs: agent.act(one, hyper, memory, obs, jax.random.key(1), "greedy").action)
+    np.testing.assert_array_equal(act(obs), act(own))  # a trained policy receives the environment's own observation
+    paths = skill_paths(agent, env, one, hyper, jax.random.key(2), 2)
+    assert set(paths.obs) == {"descriptor", "return"} | ({"obs"} if vector else set())  # without images
+    assert float(agent.measure(one, hyper, paths, jax.random.key(3))["cells"]) >= 1
+
+
+@pytest.mark.parametrize("chosen", [(), ("observation",), ("0", "1")])
+def test_images_need_a_descriptor(chosen):
+    spec = Described(Watched(vector=False, descriptor_of=None)).spec
+    says = "no state descriptor" if not chosen else r"which is not a vector: uint8\[12, 12, 1\]"
+    with pytest.raises(CoveyError, match=f"{says}.*give the environment a descriptor"):
+        DIAYN(DIAYNConfig(WATCHING, Skills(descriptor=chosen)), spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """An environment whose observation has a part with a given name."""
+
+    name: str
+
+    @property
+    def spec(self) -> EnvSpec:
+        return dataclasses.replace(SPEC, observation={self.name: Part((2,)), "other": Part((1,))})
+
+
+@pytest.mark.parametrize("name", ["descriptor", "return"])
+def test_a_part_with_the_name_of_one_that_is_added(name):
+    with pytest.raises(CoveyError, match=f"Named has a part called '{name}'.*another name"):
+        Described(Named(name))  # type: ignore[arg-type]
+
+
+def test_a_part_called_skill():
+    with pytest.raises(CoveyError, match=r"a part called 'skill'.*another name"):
+        DIAYN(DIAYNConfig(SAC), Described(Named("skill")).spec)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("agent", [diayn(), dads(correction=2.0)], ids=["diayn", "dads"])
+def test_sac_observes_chosen_coordinates_and_the_skill(agent):
+    """A vector: [coordinates of the policy, skill], from a described observation or from the environment's own."""
+    batch = batch_of(agent)
+    skill = batch.extras["skill"]
+    expected = np.concatenate([np.asarray(batch.obs["obs"])[..., 2:], skill], axis=-1)
+    np.testing.assert_array_equal(agent.skill_sac.with_skill(batch.obs, skill), expected)
+    np.testing.assert_array_equal(agent.skill_sac.with_skill(batch.obs["obs"], skill), expected)
+    assert agent.skill_sac.sac.spec.obs_size == expected.shape[-1]
+    with pytest.raises(CoveyError, match=r"no part 'descriptor'.*Described\(env\)"):
+        agent.skill_sac.view.of(batch.obs["obs"])

@@ -57,7 +57,7 @@ def test_skills_train_resume_exactly_evaluate_and_are_drawn(algorithm: str, tmp_
     assert episodes.descriptor.shape == (3, 2) and np.ptp(episodes.descriptor) > 0
     assert np.isfinite(episodes.annotations["diversity_return"]).all()
     measured = whole.metrics()
-    assert {"eval/information", "eval/cells", "eval/spread_between"} <= set(measured)
+    assert {"skills/information", "skills/cells", "skills/spread_between", "eval/descriptor/x"} <= set(measured)
     policy = whole.policy(skill=0)  # it receives the environment's own observation
     assert policy(np.zeros(3)).shape == (2,) and policy(np.zeros(3)).dtype == np.float32
     assert main(["skills", str(out), "--out", str(tmp_path / "map.png"), "--plugin", "tests.host_tasks"]) == 0
