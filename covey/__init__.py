@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         register_actor_head,
         register_agent,
         register_critic_head,
+        register_encoder,
         register_env,
         register_recipe,
         register_torso,
@@ -68,7 +69,11 @@ if TYPE_CHECKING:
     from covey.hyper.range import Range, Space
     from covey.hyper.schedule import Schedule
     from covey.hyper.space import draw_hypers
+    from covey.nn.critics import Critics
+    from covey.nn.encoders import Image
     from covey.nn.optim import register_optimiser
+    from covey.nn.parts import Networks, Torso
+    from covey.observation import Observation, Part
     from covey.population.exchange import exchange
     from covey.population.pbt import PBT, Ranking, Successor
     from covey.population.processes import ProcessGroup, SingleProcess
@@ -94,7 +99,7 @@ _NAMES = {
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
     "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
-    "api": "evolve load register_actor_head register_agent register_critic_head register_env "
+    "api": "evolve load register_actor_head register_agent register_critic_head register_encoder register_env "
     "register_recipe register_torso report resume train",
     "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
@@ -111,7 +116,11 @@ _NAMES = {
     "hyper.range": "Range Space",
     "hyper.schedule": "Schedule",
     "hyper.space": "draw_hypers",
+    "nn.critics": "Critics",
+    "nn.encoders": "Image",
     "nn.optim": "register_optimiser",
+    "nn.parts": "Networks Torso",
+    "observation": "Observation Part",
     "population.exchange": "exchange",
     "population.pbt": "PBT Ranking Successor",
     "population.processes": "ProcessGroup SingleProcess",

@@ -15,7 +15,7 @@ from covey.envs.options import wrapper_text
 from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
-from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, TORSOS, register
+from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, ENCODERS, TORSOS, register
 from covey.plugins import allow, import_plugins, module_of, module_of_source, module_of_wrapper
 from covey.population.pbt import PBT
 from covey.run.config import RunConfig, default_config, read_run_config
@@ -381,6 +381,26 @@ def register_torso(name: str) -> Callable[[type], type]:
         ... class Wave(flax.linen.Module): ...
     """
     return register(TORSOS, name)
+
+
+def register_encoder(name: str) -> Callable[[type], type]:
+    """Class decorator: registers a flax module from one part of an observation to a vector of features.
+
+    It gets the part as it is: an image is uint8 with the shape [..., height, width, channels]. It may have the fields
+    `channels`, `features` and `weights`, which then are options.
+
+    Args:
+        name: Its name, for `--agent.networks.image.kind` or `--agent.networks.encoders PART=NAME`.
+
+    Example:
+        >>> @covey.register_encoder("tiny")
+        ... class Tiny(flax.linen.Module):
+        ...     @flax.linen.compact
+        ...     def __call__(self, x):
+        ...         small = x[..., ::4, ::4, :].astype(jnp.float32) / 255
+        ...         return flax.linen.Dense(32)(small.reshape(*x.shape[:-3], -1))
+    """
+    return register(ENCODERS, name)
 
 
 def register_actor_head(name: str) -> Callable[[type], type]:

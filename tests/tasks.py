@@ -10,6 +10,7 @@ import numpy as np
 from covey import agents
 from covey.envs.base import Outcome
 from covey.envs.described import Described
+from covey.observation import Part
 from covey.training.device import DeviceLoop
 from covey.training.trainer import Trainer, make_trainer
 from covey.types import Array, Descriptor, EnvSpec, Key
@@ -140,3 +141,58 @@ def arrays(tree: Any) -> Any:
 def assert_same(one: Any, two: Any) -> None:
     """Equal to the bit."""
     jax.tree.map(np.testing.assert_array_equal, arrays(one), arrays(two))
+
+
+class CameraState(NamedTuple):
+    x: Array
+    step: Array
+    frames: Array
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A point on a line, shown as an image of 12 x 12 pixels with a stack of frames, and more parts if asked for.
+
+    Every pixel of a frame has the value 10 * step + the cell of the point, so that a test can see which frame it is.
+    """
+
+    kind: str = "image"
+    stack: int = 3
+    limit: int = 7
+
+    @property
+    def spec(self) -> EnvSpec:
+        image = Part((12, 12, 1), "uint8", self.stack)
+        forms = {
+            "image": image,
+            "dictionary": {"camera": image, "position": Part((1,))},
+            "privileged": {"camera": image, "privileged": Part((1,))},
+        }
+        return EnvSpec(forms[self.kind], 1, self.limit, (-1.0,), (1.0,), Descriptor(("x",), (-1.0,), (1.0,)))
+
+    def reset(self, key: Key) -> tuple[CameraState, Any]:
+        x = jax.random.uniform(key, (), jnp.float32, -1.0, 1.0)
+        frame = self._draw(x, jnp.zeros(()))
+        state = CameraState(x, jnp.zeros(()), jnp.concatenate([frame] * self.stack, axis=-1))
+        return state, self._observe(state)
+
+    def step(self, state: CameraState, action: Array, key: Key) -> tuple[CameraState, Outcome]:
+        x = jnp.clip(state.x + 0.3 * action[0], -1.0, 1.0)
+        step = state.step + 1.0
+        frames = jnp.concatenate([state.frames[..., 1:], self._draw(x, step)], axis=-1)
+        state = CameraState(x, step, frames)
+        return state, Outcome(self._observe(state), -(x**2), jnp.zeros((), bool))
+
+    def descriptor(self, state: CameraState) -> Array:
+        return state.x[None]
+
+    def frame(self, state: CameraState) -> np.ndarray:
+        return np.repeat(np.asarray(state.frames)[..., -1:], 3, axis=-1)
+
+    def _draw(self, x: Array, step: Array) -> Array:
+        cell = jnp.clip(jnp.floor((x + 1.0) * 4.5), 0.0, 8.0)
+        return jnp.full((12, 12, 1), 10.0 * step + cell).astype(jnp.uint8)
+
+    def _observe(self, state: CameraState) -> Any:
+        named = {"camera": state.frames, "position": state.x[None], "privileged": state.x[None]}
+        return state.frames if self.kind == "image" else {name: named[name] for name in self.spec.observation.parts}

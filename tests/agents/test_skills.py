@@ -713,8 +713,7 @@ IMAGE = Image(channels=(2, 2), features=4)
 WATCHING = dataclasses.replace(SAC, networks=dataclasses.replace(SAC.networks, image=IMAGE))
 
 
-@pytest.mark.parametrize("vector", [True, False], ids=["dictionary", "image"])
-@pytest.mark.parametrize("kind", [DIAYN, DADS])
+@pytest.mark.parametrize(("kind", "vector"), [(DIAYN, True), (DADS, False)], ids=["diayn-dictionary", "dads-image"])
 def test_skills_with_images(kind, vector):
     """SAC observes the environment's parts and the skill; hidden coordinates are those of the part `obs`."""
     env = Described(Watched(vector))

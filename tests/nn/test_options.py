@@ -253,7 +253,7 @@ def test_the_critics_take_the_loss_of_their_config():
         (Critics(td_loss="huber", huber_delta=2.0), lambda e: 2.0 * (e - 1.0)),
     ):
         ensemble = Ensemble(critics, networks, Optimiser(), SPEC)
-        state = ensemble.init(SPEC, jax.random.key(0))
+        state = ensemble.init(jax.random.key(0))
         target = jnp.full(4, 50.0)
         values = np.asarray(ensemble.values(state.online, {}, data.obs, data.action, jax.random.key(0)), np.float64)
         after, metrics = ensemble.update(state, data, data.action, 0.0, jax.random.key(0), target)

@@ -166,7 +166,7 @@ HARMS = {
     "no rewards": (lambda p: harmed(p, lambda a: a.pop("reward")), "damaged: reward is missing"),
     "fewer rewards": (
         lambda p: harmed(p, lambda a: a.update(reward=a["reward"][:, :5].copy())),
-        r"reward is F32\[1, 5, 3\] where obs is F32\[1, 20, 3, 2\]",
+        r"reward is F32\[1, 5, 3\] where action is F32\[1, 20, 3, 1\]",
     ),
     "another type": (lambda p: harmed(p, lambda a: a.update(last=a["last"].astype(np.int32))), "last is I32"),
     "no rows": (lambda p: harmed(p, lambda a: a.update({n: x[:, :0] for n, x in a.items()})), r"\[1, 0, 3"),

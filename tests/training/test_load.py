@@ -107,6 +107,7 @@ def test_the_normaliser_sees_each_record_once(axis: str):
 def test_a_member_that_loads_among_others_is_the_same_alone():
     trainer = small_trainer("td3", Counter(), envs=2)
     together, alone = DeviceLoop(trainer, 2, "map"), DeviceLoop(trainer, 1, "map")
-    data = population(together).replay.data[:, :100]
-    both, one = together.load(fresh(together), data), alone.load(fresh(alone), data[:1])
+    data = jax.tree.map(lambda x: x[:, :100], population(together).replay.stored)
+    both = together.load(fresh(together), data)
+    one = alone.load(fresh(alone), jax.tree.map(lambda x: x[:1], data))
     assert_same(jax.tree.map(lambda x: x[:1], both.members), one.members)
