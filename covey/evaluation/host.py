@@ -144,7 +144,7 @@ class HostTally:
         if self._about and callable(self._about.reduce):
             states = np.stack(self._descriptors, axis=2)
             valid = (np.arange(states.shape[2]) < self._length[..., None]).astype(np.float32)
-            descriptor = np.asarray(jax.vmap(jax.vmap(self._about.reduce))(states, valid))
+            descriptor = np.asarray(jax.vmap(jax.vmap(self._about.reduce))(jnp.asarray(states), jnp.asarray(valid)))
         return Episodes(self._returns, self._length, descriptor, means)
 
 

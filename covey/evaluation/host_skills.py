@@ -37,8 +37,8 @@ class HostSkills:
 
     def paths(self, state: Any, hyper: Any, key: Key, episodes: int) -> Paths:
         """Runs some episodes of each representative skill; all skills have the same start states."""
-        one = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, hyper))
-        found = self._paths(*one, key, episodes)
+        states, hypers = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, hyper))
+        found = self._paths(states, hypers, key, episodes)
         return Paths(found.skills, *jax.tree.map(lambda x: x[0], (found.obs, found.valid)))
 
     def measure(self, states: Any, hypers: Any, key: Key, episodes: int) -> Metrics:

@@ -49,7 +49,7 @@ def draw_skills(best: BestPolicy, out: Path, title: str) -> plots.Picture:
     assert agent is not None
     spec = program.env.spec
     paths = program.skill_paths(state, hyper, program.stream(SKILLS), EPISODES)
-    length = paths.valid.sum(axis=-1).astype(int)
+    length = np.asarray(paths.valid).sum(axis=-1).astype(int)
     descriptor = spec.descriptor
     if descriptor is None:  # draw the first numbers of the observation instead
         where = paths.obs[OBS][..., :2]

@@ -31,7 +31,7 @@ class Describer(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._read = lambda obs, info: read_all(env, sources, sizes, obs, info, name)
         own = env.observation_space
         inner = own.spaces if isinstance(own, spaces.Dict | spaces.Tuple) else own
-        numbers = spaces.Box(-np.inf, np.inf, (sum(sizes),), np.float32)
+        numbers: Any = spaces.Box(-np.inf, np.inf, (sum(sizes),), np.float32)
         self.observation_space = spaces.Dict(_by_name(inner, own) | {HELD: numbers})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -171,13 +171,13 @@ def descriptor_of(
         len(set(names)) == len(names),
         f"`env_descriptor` has two numbers with the same name: {', '.join(names)}. Name them, such as x=obs:0.",
     )
-    limits = [_limits(name, given, len(names)) for name, given in (("low", low), ("high", high))]
+    low, high = (_limits(which, given, len(names)) for which, given in (("low", low), ("high", high)))
     require(
-        all(a < b for a, b in zip(*limits, strict=True)),
-        f"`env_descriptor_low` {limits[0]} must be below `env_descriptor_high` {limits[1]}.",
+        all(a < b for a, b in zip(low, high, strict=True)),
+        f"`env_descriptor_low` {low} must be below `env_descriptor_high` {high}.",
     )
     numbered = vector and all(s.kind == "obs" and not s.key and s.index >= 0 for s in sources)
-    return Descriptor(tuple(names), *limits, coordinates=tuple(s.index for s in sources) if numbered else ())
+    return Descriptor(tuple(names), low, high, coordinates=tuple(s.index for s in sources) if numbered else ())
 
 
 def _limits(which: str, given: tuple[float, ...], size: int) -> tuple[float, ...]:
