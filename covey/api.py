@@ -10,12 +10,13 @@ from covey.agents import Entry
 from covey.agents.recipes import RECIPES, Recipe
 from covey.backend import use_cache
 from covey.callbacks import Callback, Evaluator, Hooks
+from covey.envs.host.descriptor import limit_numbers, source_texts
 from covey.envs.options import wrapper_text
 from covey.errors import require
 from covey.islands.ray import Cluster
 from covey.launch import resume_run, start_run
 from covey.nn.parts import ACTOR_HEADS, CRITIC_HEADS, ENCODERS, TORSOS, register
-from covey.plugins import allow, import_plugins, module_of, module_of_wrapper
+from covey.plugins import allow, import_plugins, module_of, module_of_source, module_of_wrapper
 from covey.population.pbt import PBT
 from covey.run.config import RunConfig, default_config, read_run_config
 from covey.run.config_text import expanded, merged, to_json
@@ -57,6 +58,9 @@ class RunOptions(ResumeOptions, total=False):
     env_pixels: int
     env_pixels_beside: bool
     env_stack: int
+    env_descriptor: str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
+    env_descriptor_low: float | Sequence[float]
+    env_descriptor_high: float | Sequence[float]
     eval_env: Any
     eval_env_kwargs: dict[str, Any]
     seed: int
@@ -191,8 +195,13 @@ def _train(
     options |= {name: _named(options[name]) for name in ("env", "eval_env") if name in options}
     if "wrappers" in options:
         options["wrappers"] = tuple(map(wrapper_text, options["wrappers"]))
+    if "env_descriptor" in options:
+        options["env_descriptor"] = source_texts(options["env_descriptor"])
+    limits = [name for name in ("env_descriptor_low", "env_descriptor_high") if name in options]
+    options |= {name: limit_numbers(options[name]) for name in limits}
     allow(*map(module_of, (options.get("env", ""), options.get("eval_env", ""))))
     allow(*map(module_of_wrapper, options.get("wrappers", ())))
+    allow(*map(module_of_source, options.get("env_descriptor", ())))
     config = basis.config(algorithm, **options)
     return start_run(config, Path(out) if out else None, Reporter(quiet), basis, cluster=cluster, hooks=hooks)
 

@@ -1,9 +1,10 @@
 """Which Python modules covey may import because an environment's name contains them.
 
-`gymnasium:MODULE:NAME` is a name that makes covey import code, and so is that of a wrapper, `MODULE:NAME`. Only the
-user may cause that, by naming the module: with `--plugin`, a typed `--env` or typed `--wrappers` on the command line,
-or in a call of `covey.train`, `covey.load` or `covey.envs.make`. A name that covey reads from a file, such as the
-config.json of a run folder, never does (SECURITY.md).
+`gymnasium:MODULE:NAME` is a name that makes covey import code, and so is that of a wrapper or of the function of a
+descriptor, `MODULE:NAME`. Only the user may cause that, by naming the module: with `--plugin`; with a typed `--env`,
+`--wrappers` or `--env-descriptor` on the command line; or in a call of `covey.train`, `covey.load` or
+`covey.envs.make`. A name that covey reads from a file, such as the config.json of a run folder, never does
+(SECURITY.md).
 """
 
 import importlib
@@ -21,6 +22,8 @@ SET_BY_COVEY = "covey"
 """The value of PYTHONSAFEPATH that tells covey's setting from the user's."""
 HARMLESS = ("gymnasium.wrappers",)
 """Modules that a run folder may name."""
+SOURCES = ("info", "obs", "qpos")
+"""Sources of a descriptor that are no modules (`covey.envs.host.descriptor`)."""
 _ALLOWED: dict[str, None] = {}
 
 
@@ -51,6 +54,12 @@ def module_of_wrapper(wrapper: str) -> str:
     """Returns MODULE of the wrapper `MODULE:NAME`, and "" for Gymnasium's own."""
     module = wrapper.rpartition(":")[0]
     return "" if module in HARMLESS else module
+
+
+def module_of_source(source: str) -> str:
+    """Returns MODULE of a source of a descriptor, `MODULE:FUNCTION`, and "" for any other source."""
+    module = source.rpartition("=")[2].rpartition(":")[0]
+    return "" if module.partition(":")[0] in SOURCES else module
 
 
 def import_plugins(modules: Iterable[str]) -> None:

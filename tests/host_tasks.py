@@ -279,3 +279,57 @@ class Odd(Counted):
             return np.full((20, 20, 3), 256)
         space: Any = self.observation_space
         return np.full(space.shape, 200, space.dtype)
+
+
+class Roamer(gymnasium.Env):
+    """A point in the plane with noise; `info` holds where it is. Its episodes are cut after 6 steps."""
+
+    observation_space, action_space = box(-9, 9, 3), box(-1, 1, 2)
+    limit = 6
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        super().reset(seed=seed)
+        self.where, self.t = self.np_random.uniform(-1, 1, 2), 0
+        return self._obs(), self._info()
+
+    def step(self, action: np.ndarray):
+        self.where = self.where + action + 0.1 * self.np_random.normal(size=2)
+        self.t += 1
+        return self._obs(), float(self.where[0]), False, self.t >= self.limit, self._info()
+
+    def render(self) -> np.ndarray:
+        return np.full((8, 8, 3), 40 * self.t, np.uint8)
+
+    def _obs(self) -> Any:
+        return np.array([*self.where, self.t], np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        return {"x": float(self.where[0]), "y": float(self.where[1]), "both": self.where.copy(), "text": "here"}
+
+
+class RoamerWithCamera(Roamer):
+    """`Roamer` with an image beside its vector."""
+
+    observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (8, 8, 1), np.uint8), "state": box(-9, 9, 3)})
+
+    def _obs(self) -> Any:
+        return {"camera": np.full((8, 8, 1), self.t, np.uint8), "state": super()._obs()}
+
+
+def place(env: Any) -> np.ndarray:
+    return env.where
+
+
+def place_and_time(env: Any, obs: Any, info: dict[str, Any]) -> list[float]:
+    return [env.where[0], float(np.ravel(obs)[2]), info["y"]]
+
+
+def two_arguments(env: Any, obs: Any) -> float:
+    return 0.0
+
+
+def growing(env: Any) -> list[float]:
+    return [0.0] * (1 + env.t)

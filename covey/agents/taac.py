@@ -277,8 +277,8 @@ class TAAC:
         names = self.config.critic_observations or seen
         require(
             set(names) <= set(seen),
-            f"`critic_observations` {', '.join(names)}: TAAC decides with its critics when it acts, so they may see only "
-            f"what its actor sees ({', '.join(seen)}).",
+            f"`critic_observations` {', '.join(names)}: TAAC decides with its critics when it acts, so they may see "
+            f"only what its actor sees ({', '.join(seen)}).",
             self.config,
         )
         return self.config.networks.critic_module(self.spec, len(self.weights), names)

@@ -27,7 +27,7 @@ def usage(condition: bool, message: str) -> None:
 
 
 def import_plugins(arguments: list[str]) -> list[str]:
-    """Imports the modules of --plugin, and allows those that are typed as `gymnasium:MODULE:NAME` or as wrappers.
+    """Imports the modules of --plugin, and allows those that are typed in an environment, a wrapper or a descriptor.
 
     They are also searched in the current folder, after all installed packages. Returns the other arguments.
     """
@@ -35,7 +35,8 @@ def import_plugins(arguments: list[str]) -> list[str]:
     envs = arguments[1:2] if arguments[:1] == ["check-env"] else []
     envs += take_all(arguments, "--env")[0] + take_all(arguments, "--eval-env")[0]
     wrappers = map(plugins.module_of_wrapper, values_of(arguments, "--wrappers"))
-    typed = [module for module in (*map(plugins.module_of, envs), *wrappers) if module]
+    sources = map(plugins.module_of_source, values_of(arguments, "--env-descriptor"))
+    typed = [module for module in (*map(plugins.module_of, envs), *wrappers, *sources) if module]
     if named or typed:
         plugins.append_current_folder()
     plugins.import_plugins(named)

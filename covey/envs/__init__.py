@@ -9,6 +9,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from covey.envs.builtin.point import Point
 from covey.envs.builtin.pointmaze import PointMaze
 from covey.envs.builtin.reacher import Reacher
 from covey.envs.described import Described
+from covey.envs.host.described import DescribedHost
+from covey.envs.host.descriptor import limit_numbers, preset_sources, source_texts
 from covey.envs.objects import hold, is_object, make_object, release
 from covey.envs.options import EnvOptions, adjusted, called, wrapper_text
 from covey.envs.pixels import Drawable, Pixels
@@ -27,13 +30,14 @@ from covey.envs.stack import Stacked
 from covey.envs.wrappers import TimeLimit, WithDescriptor
 from covey.errors import CoveyError, require, unknown
 from covey.install import install_command
-from covey.plugins import allow, module_of, module_of_wrapper
+from covey.plugins import allow, module_of, module_of_source, module_of_wrapper
 
 __all__ = [
     "ADAPTERS",
     "ENVS",
     "Adapter",
     "Described",
+    "DescribedHost",
     "Drawable",
     "Env",
     "EnvEntry",
@@ -52,6 +56,7 @@ __all__ = [
     "make",
     "make_from_config",
     "names",
+    "preset_sources",
     "register",
     "register_adapter",
     "release",
@@ -127,6 +132,9 @@ def make(
     pixels: int = 0,
     pixels_beside: bool = False,
     stack: int = 0,
+    descriptor: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = (),
+    descriptor_low: float | Sequence[float] = (),
+    descriptor_high: float | Sequence[float] = (),
 ) -> Any:
     """Makes an environment.
 
@@ -144,6 +152,11 @@ def make(
         pixels_beside: Whether to keep the environment's own observation beside the picture, which is then the part
             "pixels" of a dictionary.
         stack: Frames of each image in an observation; 0 for 3 with `pixels` and 1 without.
+        descriptor: Gymnasium's environments: what describes the state in a few numbers, for agents that learn skills.
+            A function of the environment, or of (environment, observation, info), that returns numbers; or texts:
+            `info:KEY`, `obs:INDEX`, `obs:PART:INDEX`, `qpos:INDEX` (MuJoCo) or `MODULE:FUNCTION`.
+        descriptor_low: Lower limits of the descriptor: one for each number, or one for all; by default -10.
+        descriptor_high: Upper limits, likewise; by default 10.
 
     Returns:
         An `Env` (compiled, in JAX) or a `HostEnv` (stepped outside of JAX).
@@ -157,9 +170,11 @@ def make(
         >>> standing = covey.envs.make("gymnasium:Hopper-v5", {"terminate_when_unhealthy": False}, episode_length=200)
     """
     texts = tuple(map(wrapper_text, wrappers))
-    allow(module_of(name), *map(module_of_wrapper, texts))
+    sources = source_texts(descriptor)
+    allow(module_of(name), *map(module_of_wrapper, texts), *map(module_of_source, sources))
     options = EnvOptions(kwargs or {}, texts, episode_length, tuple(reward_parts), pixels, pixels_beside, stack)
-    return make_from_config(name, options)
+    limits = {"descriptor_low": limit_numbers(descriptor_low), "descriptor_high": limit_numbers(descriptor_high)}
+    return make_from_config(name, replace(options, descriptor=sources, **limits))
 
 
 def make_from_config(name: str, options: EnvOptions = PLAIN) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from covey.envs.base import HostEnv
+from covey.envs.host.described import Describable
 from covey.envs.pixels import Pixels, check_size
 from covey.envs.stack import Stacked, StackedHost
 from covey.envs.wrappers import TimeLimit
@@ -30,6 +31,9 @@ class EnvOptions:
         pixels: Width and height of a picture of the environment that becomes the observation; 0 for none.
         pixels_beside: Whether to keep the environment's own observation beside the picture.
         stack: Frames of each image in an observation; 0 for 3 with `pixels` and 1 without.
+        descriptor: Gymnasium's environments: sources of the state descriptor (see `covey.envs.host.descriptor`).
+        descriptor_low: Lower limits of the descriptor: one for each number, or one for all; () for -10.
+        descriptor_high: Upper limits, likewise; () for 10.
 
     Example:
         >>> covey.envs.make_from_config("pendulum", EnvOptions(pixels=64)).spec.observation.parts["obs"].shown
@@ -43,6 +47,9 @@ class EnvOptions:
     pixels: int = 0
     pixels_beside: bool = False
     stack: int = 0
+    descriptor: tuple[str, ...] = ()
+    descriptor_low: tuple[float, ...] = ()
+    descriptor_high: tuple[float, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -78,7 +85,7 @@ def adjusted(env: Any, options: EnvOptions, name: str) -> Any:
         options: Its options.
         name: Its full name, for error messages.
     """
-    return _stacked(_drawn(_wrapped(env, options, name), options, name), options.frames)
+    return _stacked(_described(_drawn(_wrapped(env, options, name), options, name), options, name), options.frames)
 
 
 def _drawn(env: Any, options: EnvOptions, name: str) -> Any:
@@ -98,6 +105,27 @@ def _drawn(env: Any, options: EnvOptions, name: str) -> Any:
         "observation that is an image.",
     )
     return env.drawn(options.pixels, options.pixels_beside)  # type: ignore[attr-defined]
+
+
+def _described(env: Any, options: EnvOptions, name: str) -> Any:
+    """Returns an environment with `env_descriptor`."""
+    low, high = options.descriptor_low, options.descriptor_high
+    if not options.descriptor:
+        require(
+            not (low or high),
+            "`env_descriptor_low` and `env_descriptor_high` are limits of an `env_descriptor`: give that too.",
+        )
+        return env
+    require(
+        isinstance(env, HostEnv),
+        f"`env_descriptor` is for Gymnasium's environments, and {name} is compiled. Give it a descriptor in Python: "
+        "covey.WithDescriptor(env, about, function).",
+    )
+    require(
+        isinstance(env, Describable),
+        f"`env_descriptor` needs an environment with Gymnasium's interface, and {name} has its own batches.",
+    )
+    return env.describing(options.descriptor, low, high)
 
 
 def _stacked(env: Any, frames: int) -> Any:

@@ -59,7 +59,7 @@ def evaluate(
     states = population.members.agent
     hypers = current_hypers(loop, population)
     if isinstance(trainer.env, HostEnv):
-        with closing(HostEvaluator(trainer.agent, trainer.env, loop.workers)) as evaluator:
+        with closing(HostEvaluator(trainer.agent, trainer.env, loop.workers, skill_agent)) as evaluator:
             return evaluator(states, hypers, key, episodes)
     mapping = (loop.axis, loop.devices)
     found = evaluate_members(trainer.agent, trainer.env, states, hypers, key, episodes, *mapping, skill_agent)

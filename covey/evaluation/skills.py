@@ -8,10 +8,13 @@ import jax.numpy as jnp
 
 from covey.agent import Policy
 from covey.agents.skills.contract import Paths, SkillAgent
+from covey.agents.skills.view import vector_size
 from covey.envs.base import Env
+from covey.envs.described import ADDED
 from covey.evaluation.rollout import roll
+from covey.observation import OBS, Obs
 from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members
-from covey.types import Array, Key, Metrics
+from covey.types import Array, EnvSpec, Key, Metrics
 
 
 @partial(jax.jit, static_argnames=("agent", "env", "episodes"))
@@ -50,10 +53,10 @@ def _measure(
 @partial(jax.jit, static_argnames=("planner", "env", "steps"))
 def plan_paths(
     planner: Policy[Any, Any, Any], env: Env, states: Any, hyper: Any, keys: Key, steps: int
-) -> tuple[Array, Array]:
+) -> tuple[Obs, Array]:
     """Runs one episode for each state [G] of a planner; each has its own start state. Returns what `_path` does."""
 
-    def one(state: Any, key: Key) -> tuple[Array, Array]:
+    def one(state: Any, key: Key) -> tuple[Obs, Array]:
         key_begin, key_path = jax.random.split(key)
         return _path(planner, env, state, hyper, planner.begin(state, hyper, key_begin), key_path, steps)
 
@@ -64,7 +67,7 @@ def _paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, k
     skills = agent.show_skills()
     keys = jax.random.split(key, episodes)
 
-    def one(skill: Array, key: Key) -> tuple[Array, Array]:
+    def one(skill: Array, key: Key) -> tuple[Obs, Array]:
         return _path(agent, env, state, hyper, agent.memory_for(skill), key, env.spec.episode_length)
 
     obs, valid = jax.vmap(lambda z: jax.vmap(lambda k: one(z, k))(keys))(skills)
@@ -73,15 +76,25 @@ def _paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, k
 
 def _path(
     policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, memory: Any, key: Key, steps: int
-) -> tuple[Array, Array]:
+) -> tuple[Obs, Array]:
     """Returns the observations [T + 1, ...] of an episode, and 1 for each step [T] before its end, 0 after it.
 
-    After the end the last observation is repeated.
+    After the end the last observation is repeated. Parts that no measure reads, such as images, are left out.
     """
     key_reset, key_run = jax.random.split(key)
     start, found = roll(policy, env, state, hyper, memory, (key_reset, key_run), steps)
     ended = jnp.cumsum(found.terminated.astype(jnp.int32))
     alive = jnp.concatenate([jnp.ones(1, bool), ended[:-1] == 0])
     last = jnp.sum(alive.astype(jnp.int32)) - 1
-    obs = found.obs[jnp.minimum(jnp.arange(steps), last)]
-    return jnp.concatenate([start.obs[None], obs]), alive.astype(jnp.float32)
+    shown = jnp.minimum(jnp.arange(steps), last)
+    first, later = (path_parts(env.spec, obs) for obs in (start.obs, found.obs))
+    obs = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs[shown]]), first, later)
+    return obs, alive.astype(jnp.float32)
+
+
+def path_parts(spec: EnvSpec, obs: Obs) -> Obs:
+    """Returns the parts of observations that measures, plots and plans of skills read: no images, which are large."""
+    if not spec.described:
+        return obs
+    read = [*ADDED, *([OBS] if vector_size(spec) else [])]
+    return {name: x for name, x in obs.items() if name in read}

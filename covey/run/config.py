@@ -42,6 +42,8 @@ ISLANDS = 4
 NO_TRACKER = "none"
 KWARGS = ("env_kwargs", "eval_env_kwargs")
 """Options that are dictionaries with any names."""
+LIMITS = ("env_descriptor_low", "env_descriptor_high")
+"""Options that are lists of numbers."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,14 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     env_stack: int = 0
     """Frames of each image that the agent observes at once, the newest ones; 0 means 3 with --env-pixels and 1
     without."""
+    env_descriptor: tuple[str, ...] = ()
+    """Gymnasium's environments: numbers in which skills should differ, and which evaluations record: info:KEY,
+    obs:INDEX, obs:PART:INDEX, qpos:INDEX (MuJoCo), or MODULE:FUNCTION, a function of the environment; NAME=info:KEY
+    names one. By default, where a robot is, if an agent learns skills."""
+    env_descriptor_low: tuple[float, ...] = ()
+    """Lower limits of --env-descriptor, for plots and goals: one for each number, or one for all; by default -10."""
+    env_descriptor_high: tuple[float, ...] = ()
+    """Upper limits of --env-descriptor, likewise; by default 10."""
     eval_env: str = ""
     """The environment of evaluations; by default that of training. --eval-env-kwargs.NAME VALUE sets an argument of
     it."""
@@ -235,6 +245,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
             self.env_pixels,
             self.env_pixels_beside,
             self.env_stack,
+            self.env_descriptor,
+            self.env_descriptor_low,
+            self.env_descriptor_high,
         )
 
     @property
@@ -380,7 +393,7 @@ def _fitting(name: str, value: Any) -> Any:
     if name in KWARGS:
         return check_kwargs(value, name)
     kind = type(getattr(RunConfig, name))
-    value = _texts(value) if kind is tuple else value
+    value = _listed(name, value) if kind is tuple else value
     value = str(value) if isinstance(value, Path) else value
     try:
         fits = kind(value) == value and isinstance(value, bool) == (kind is bool)
@@ -390,10 +403,13 @@ def _fitting(name: str, value: Any) -> Any:
     return kind(value)
 
 
-def _texts(values: Any) -> Any:
-    """Returns a list of texts as a tuple; anything else as it is."""
-    fits = isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
-    return tuple(values) if fits else values
+def _listed(name: str, values: Any) -> Any:
+    """Returns a list of texts, or of the numbers of an option in LIMITS, as a tuple; anything else as it is."""
+    kinds = (int, float) if name in LIMITS else (str,)
+    fits = isinstance(values, list | tuple) and all(type(each) in kinds for each in values)
+    if not fits:
+        return values
+    return tuple(map(float, values)) if name in LIMITS else tuple(values)
 
 
 def load_config(path: Path) -> RunConfig[Any, Any]:
@@ -417,7 +433,7 @@ def as_config(values: dict[str, Any], path: Path) -> RunConfig[Any, Any]:
     hyper = from_json(hyper_text(entry.hyper), data.pop("hyper", {}), "hyper")
     fields = {each.name: each for each in dataclasses.fields(RunConfig)}
     population = _population_options(data["algorithm"], {n: data.pop(n, None) for n in ("pbt", "space")})
-    data |= {n: _texts(data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
+    data |= {n: _listed(n, data[n]) for n, each in fields.items() if n in data and isinstance(each.default, tuple)}
     for name, value in data.items():
         if name not in fields:
             raise unknown("option", name, fields)

@@ -379,7 +379,7 @@ def _origins(basis: Basis) -> str:
 def _environment_options(config: Any) -> str:
     """Returns the options of the environment that were given, as text."""
     names = ("env_kwargs", "wrappers", "episode_length", "reward_parts", "env_pixels", "env_pixels_beside", "env_stack")
-    names += ("eval_env", "eval_env_kwargs")
+    names += ("env_descriptor", "env_descriptor_low", "env_descriptor_high", "eval_env", "eval_env_kwargs")
     given = {name: getattr(config, name) for name in names if getattr(config, name)}
     return ", ".join(f"{name} {option_text(value)}" for name, value in given.items())
 

@@ -11,8 +11,10 @@ import numpy as np
 from covey import agents, plots
 from covey.agents.skills.planner import Planner, PlannerState, Planning, goal_limits, goal_names
 from covey.backend import silence_xla
+from covey.envs import HostEnv
 from covey.errors import require
-from covey.evaluation import Episode, plan_paths, record, skill_paths
+from covey.evaluation import Episode, host_plan_paths, plan_paths, record
+from covey.observation import DESCRIPTOR, OBS, RETURN
 from covey.run.policy import GOALS, SKILLS, BestPolicy, PolicyProgram
 from covey.types import Descriptor
 
@@ -46,17 +48,15 @@ def draw_skills(best: BestPolicy, out: Path, title: str) -> plots.Picture:
     require(agent is not None, f"{program.config.algorithm} learns no skills. These do: {known}.")
     assert agent is not None
     spec = program.env.spec
-    with silence_xla():
-        paths = jax.device_get(skill_paths(agent, program.env, state, hyper, program.stream(SKILLS), EPISODES))
-    length = paths.valid.sum(axis=-1).astype(int)
+    paths = program.skill_paths(state, hyper, program.stream(SKILLS), EPISODES)
+    length = np.asarray(paths.valid).sum(axis=-1).astype(int)
     descriptor = spec.descriptor
-    first = spec.shown_size
     if descriptor is None:  # draw the first numbers of the observation instead
-        shown = paths.obs[..., : min(2, first)]
-        low, high = (tuple(map(float, f(shown, axis=(0, 1, 2)))) for f in (np.min, np.max))
-        descriptor = Descriptor(tuple(f"obs{i}" for i in range(shown.shape[-1])), low, high, is_position=False)
-        first = 0
-    where = paths.obs[..., first : first + descriptor.size]
+        where = paths.obs[OBS][..., :2]
+        low, high = (tuple(map(float, f(where, axis=(0, 1, 2)))) for f in (np.min, np.max))
+        descriptor = Descriptor(tuple(f"obs{i}" for i in range(where.shape[-1])), low, high, is_position=False)
+    else:
+        where = paths.obs[DESCRIPTOR]
     _write_csv(out.with_suffix(".csv"), paths, where, length, descriptor)
     return plots.plot_skills(np.asarray(paths.skills), where, length, descriptor, out, title)
 
@@ -66,7 +66,7 @@ def _write_csv(path: Path, paths: Any, where: np.ndarray, length: np.ndarray, de
     rows = [[*skill, "episode", "steps", "return", *descriptor.names]]
     for s, n in np.ndindex(length.shape):
         end = length[s, n]
-        row = [*paths.skills[s], n, end, paths.obs[s, n, end, -1], *where[s, n, end]]
+        row = [*paths.skills[s], n, end, paths.obs[RETURN][s, n, end, 0], *where[s, n, end]]
         rows.append([f"{x:g}" for x in row])
     plots.write_csv(path, rows)
 
@@ -131,7 +131,7 @@ def plan_episode(
     steps = steps or program.env.spec.episode_length * len(goals)
     planned = PlannerState(state, jnp.asarray(goals, jnp.float32), jnp.float32(radius))
     episode = record(planner, program.env, planned, hyper, program.stream(GOALS, seed), steps)
-    path = episode.obs[:, list(planner.agent.skill_sac.view.descriptor)]
+    path = planner.agent.skill_sac.view.of(episode.obs)
     return Plan(path, goals, arrivals(path, goals, radius)), episode
 
 
@@ -147,13 +147,18 @@ def random_plans(planner: Planner, best: BestPolicy, count: int, radius: float, 
     goals = (low + high)[None] / 2.0 + share * (high - low)[None] / 2.0
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
     planned = PlannerState(states, goals[:, None], jnp.full(count, radius))
-    keys = jax.random.split(key_starts, count)
+    steps = program.env.spec.episode_length
     with silence_xla():
-        found = plan_paths(planner, program.env, planned, hyper, keys, program.env.spec.episode_length)
+        if isinstance(program.env, HostEnv):
+            found = host_plan_paths(planner, program.env, planned, hyper, key_starts, steps)
+        else:
+            keys = jax.random.split(key_starts, count)
+            found = plan_paths(planner, program.env, planned, hyper, keys, steps)
     obs, valid = jax.device_get(found)
+    paths = planner.agent.skill_sac.view.of(obs)
     plans = []
     for i, goal in enumerate(np.asarray(goals)):
-        path = obs[i, : int(valid[i].sum()) + 1, list(planner.agent.skill_sac.view.descriptor)].T
+        path = paths[i, : int(valid[i].sum()) + 1]
         plans.append(Plan(path, goal[None], arrivals(path, goal[None], radius)))
     return plans
 

@@ -1,6 +1,6 @@
 """The policy of a run, ready to be evaluated, filmed or planned with. Builds no training program and no replay."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,16 +10,20 @@ import numpy as np
 
 from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
+from covey.envs.options import EnvOptions
 from covey.errors import require
 from covey.evaluation import (
     Episodes,
     FixedSkill,
     HostEvaluator,
+    HostSkills,
+    OwnObservation,
     TrainedPolicy,
     chosen_skill,
     evaluate_members,
     measure,
     q_values,
+    skill_paths,
     stream_key,
 )
 from covey.export.source import Source
@@ -34,12 +38,12 @@ from covey.training.sharding import Axis
 from covey.types import EnvSpec, Key, Metrics
 
 if TYPE_CHECKING:
-    from covey.agents.skills.contract import SkillAgent
+    from covey.agents.skills.contract import Paths, SkillAgent
 
 FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 2, 3, 4, 5
 """Random streams besides training's and that of evaluations (1)."""
-SKILL_EPISODES = 8
-"""Episodes of each shown skill in the measures of skills."""
+SKILL_EPISODES, HOST_SKILL_EPISODES = 8, 2
+"""Episodes of each shown skill in the measures of skills, in compiled and in host environments, which are slower."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class PolicyProgram:
     """The agent, if it learns skills."""
     host_evaluator: HostEvaluator | None = None
     """Evaluates on host environments."""
+    host_skills: HostSkills | None = None
+    """Runs the skills on host environments."""
 
     @property
     def entry(self) -> agents.Entry:
@@ -92,6 +98,8 @@ class PolicyProgram:
     def measures(self) -> set[str]:
         """Returns the names of the measures of skills. Computes nothing."""
         state, hyper = self.shapes()
+        if self.host_skills:
+            return self.host_skills.measures(state, hyper)
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), (state, hyper))
         return set(jax.eval_shape(self._measure, *one))
 
@@ -99,6 +107,8 @@ class PolicyProgram:
         if self.skill_agent is None:
             return {}
         key = self.stream(SKILLS)
+        if self.host_skills:
+            return self.host_skills.measure(agents, hypers, key, HOST_SKILL_EPISODES)
         return measure(self.skill_agent, self.env, agents, hypers, key, SKILL_EPISODES, axis, devices)
 
     def initial_hyper(self) -> Any:
@@ -139,32 +149,61 @@ class PolicyProgram:
         chosen = chosen_skill(self.skill_agent, skill)
         return FixedSkill(self.agent, self.skill_agent, chosen)  # type: ignore[arg-type]
 
+    def skill_paths(self, state: Any, hyper: Any, key: Key, episodes: int) -> "Paths":
+        """Runs some episodes of each shown skill of an agent that learns skills; the results are NumPy arrays."""
+        assert self.skill_agent is not None
+        with silence_xla():
+            if self.host_skills:
+                return jax.device_get(self.host_skills.paths(state, hyper, key, episodes))
+            return jax.device_get(skill_paths(self.skill_agent, self.env, state, hyper, key, episodes))
+
     def close(self) -> None:
         """Closes evaluation environments."""
-        if self.host_evaluator:
-            self.host_evaluator.close()
+        for each in (self.host_evaluator, self.host_skills):
+            if each:
+                each.close()
 
 
 def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     """Builds the agent and the environment of a resolved configuration."""
     entry = agents.entry(config.algorithm)
-    train_env: Any = envs.make_from_config(config.env, config.env_options)
+    train_env: Any = _made_env(config, config.env, config.env_options)
     env = _evaluation_env(config, train_env)
     spec = train_env.spec
-    for name, each in ((config.env, train_env), (config.eval_env, env)):
-        require(
-            not (isinstance(each, envs.HostEnv) and entry.is_skill_agent),
-            f"{config.algorithm} learns skills in compiled environments only, and {name} runs on the host. Choose a "
-            "compiled one (`covey envs` lists them), or another agent, such as sac.",
-        )
     if isinstance(train_env, envs.HostEnv):
         request_acting_device()
     if entry.is_skill_agent:
-        train_env, env = (envs.Described(each) for each in (train_env, env))  # type: ignore[arg-type]
+        train_env, env = _described(train_env), _described(env)
     made = entry.make(config.agent, train_env.spec)
     agent = in_precision(made, config.precision)
-    evaluator = HostEvaluator(agent, env, config.workers) if isinstance(env, envs.HostEnv) else None
-    return PolicyProgram(config, agent, env, train_env, spec, made if entry.is_skill_agent else None, evaluator)
+    skill_agent = made if entry.is_skill_agent else None
+    program = PolicyProgram(config, agent, env, train_env, spec, skill_agent)
+    if not isinstance(env, envs.HostEnv):
+        return program
+    skills = HostSkills(made, env, config.workers) if skill_agent else None
+    return replace(program, host_evaluator=_host_evaluator(program), host_skills=skills)
+
+
+def _made_env(config: RunConfig[Any, Any], name: str, options: EnvOptions) -> Any:
+    """Makes an environment; an agent that learns skills gets the descriptor of a robot, if it is one of Gymnasium's."""
+    if agents.entry(config.algorithm).is_skill_agent and not options.descriptor:
+        options = replace(options, descriptor=envs.preset_sources(name))
+    return envs.make_from_config(name, options)
+
+
+def _described(env: Any) -> Any:
+    """Returns an environment whose observation has its descriptor and the return so far."""
+    return envs.DescribedHost(env) if isinstance(env, envs.HostEnv) else envs.Described(env)
+
+
+def _host_evaluator(program: PolicyProgram) -> HostEvaluator:
+    """Returns the evaluator of a program with a host environment."""
+    env = program.env
+    workers = program.config.workers
+    if program.skill_agent or env.spec.descriptor is None:
+        return HostEvaluator(program.agent, env, workers, program.skill_agent)
+    # The episodes of an agent that learns no skills have a descriptor too; the agent does not see it.
+    return HostEvaluator(OwnObservation(program.agent, env.spec.observation), envs.DescribedHost(env), workers)
 
 
 def _evaluation_env(config: RunConfig[Any, Any], train_env: Any) -> Any:
@@ -172,7 +211,7 @@ def _evaluation_env(config: RunConfig[Any, Any], train_env: Any) -> Any:
     if not (config.eval_env or config.eval_env_kwargs):
         return train_env
     name = config.eval_env or config.env
-    env: Any = envs.make_from_config(name, config.eval_env_options)
+    env: Any = _made_env(config, name, config.eval_env_options)
     for size in ("observation", "action_size", "action_low", "action_high", "rewards"):
         here, there = getattr(env.spec, size), getattr(train_env.spec, size)
         require(

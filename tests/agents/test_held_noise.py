@@ -143,7 +143,7 @@ def skilled(**options: Any) -> tuple[Any, Any, Any]:
     env = Described(envs.make("point"))
     networks = Networks(TORSO, TORSO, actor_head="tanh_normal")
     agent = DADS(DADSConfig(sac=SACConfig(networks=networks, **options), dynamics=TORSO), env.spec)
-    return agent, agent.init(DADSHyper(), jax.random.key(0)), jnp.zeros(env.spec.obs_size)
+    return agent, agent.init(DADSHyper(), jax.random.key(0)), env.spec.observation.zeros()
 
 
 def test_skills_and_plans_carry_the_noise():

@@ -14,21 +14,28 @@ from covey.agents.skills.contract import Paths
 from covey.agents.skills.dads import DADS, DADSConfig, DADSHyper
 from covey.agents.skills.diayn import DIAYN, DIAYNConfig, DIAYNHyper
 from covey.agents.skills.planner import Planner, PlannerState, Planning
-from covey.agents.skills.prior import Skills, coverage, moves, view
+from covey.agents.skills.prior import Skills, coverage, moves
 from covey.agents.skills.skill_sac import KEPT
+from covey.agents.skills.view import view
 from covey.envs.builtin.pendulum import Pendulum
 from covey.envs.builtin.point import Point
 from covey.envs.described import Described
 from covey.errors import CoveyError
+from covey.evaluation import skill_paths
 from covey.evaluation.rollout import run_episodes
+from covey.nn.encoders import Image
 from covey.nn.mixture import Mixture
 from covey.nn.normalise import Normalise, RunningStats
 from covey.nn.parts import Networks, Torso
-from covey.types import EnvSpec, Step
+from covey.observation import Part
+from covey.training.device import DeviceLoop
+from covey.training.trainer import make_trainer
+from covey.types import Descriptor, EnvSpec, Step
 from tests.reference import dense
+from tests.tasks import population
 
 ENV = Described(Point(goal=False))
-SPEC = ENV.spec  # x, y, vx, vy shown; then x, y, and the return
+SPEC = ENV.spec  # obs: x, y, vx, vy; descriptor: x, y; return
 TORSO = Torso(hidden=(8,))
 SAC = SACConfig(networks=Networks(TORSO, TORSO, actor_head="tanh_normal"), batch_size=8)
 CONTINUOUS, FIVE = Skills(kind="continuous"), Skills(number=5)
@@ -42,6 +49,11 @@ def dads(skills: Skills = CONTINUOUS, spec: EnvSpec = SPEC, **options) -> DADS:
     return DADS(DADSConfig(SAC, skills, TORSO, **({"omit": 0, "samples": 6} | options)), spec)
 
 
+def described(x):
+    """Rows [..., 7] as observations: four numbers of the point itself, its descriptor, and the return."""
+    return {"obs": x[..., :4], "descriptor": x[..., 4:6], "return": x[..., 6:]}
+
+
 def batch_of(agent, seed: int = 0) -> Step:
     """A batch [B, 1] with skills, whose fourth row closes an episode."""
     random, count = np.random.default_rng(seed), agent.plan.batch_size
@@ -51,9 +63,10 @@ def batch_of(agent, seed: int = 0) -> Step:
 
     skill = agent.config.skills.draw(jax.random.key(seed), count)[:, None]
     extras = {"skill": skill, "log_prob": normal(1)}
-    obs, valid = normal(SPEC.obs_size), jnp.ones((count, 1)).at[3].set(0.0)
+    obs, valid = normal(7), jnp.ones((count, 1)).at[3].set(0.0)
     action = jnp.tanh(normal(2))
-    return Step(obs, action, normal(), jnp.zeros((count, 1)), obs + 0.3 * normal(SPEC.obs_size), valid, extras)
+    reward, next_obs = normal(), obs + 0.3 * normal(7)
+    return Step(described(obs), action, reward, jnp.zeros((count, 1)), described(next_obs), valid, extras)
 
 
 def stats(seed: int) -> RunningStats:
@@ -97,17 +110,17 @@ def test_priors():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "hide", "policy", "descriptor", "position"),
+    ("chosen", "hide", "policy", "part", "descriptor", "position"),
     [
-        ((), True, (2, 3), (4, 5), (True, True)),
-        ((), False, (0, 1, 2, 3), (4, 5), (True, True)),
-        (("y",), True, (0, 2, 3), (5,), (True,)),
-        (("observation",), True, (2, 3), (0, 1, 2, 3), (True, True, False, False)),
-        (("1", "3"), True, (0, 2, 3), (1, 3), (True, False)),
+        ((), True, (2, 3), "descriptor", (0, 1), (True, True)),
+        ((), False, (0, 1, 2, 3), "descriptor", (0, 1), (True, True)),
+        (("y",), True, (0, 2, 3), "descriptor", (1,), (True,)),
+        (("observation",), True, (2, 3), "obs", (0, 1, 2, 3), (True, True, False, False)),
+        (("1", "3"), True, (0, 2, 3), "obs", (1, 3), (True, False)),
     ],
 )
-def test_coordinates_of_policy_and_descriptor(chosen, hide, policy, descriptor, position):
-    assert view(Skills(descriptor=chosen, hide_descriptor=hide), SPEC) == (policy, descriptor, position)
+def test_coordinates_of_policy_and_descriptor(chosen, hide, policy, part, descriptor, position):
+    assert view(Skills(descriptor=chosen, hide_descriptor=hide), SPEC) == (policy, part, descriptor, position)
     agent = dads(Skills(kind="continuous", descriptor=chosen, hide_descriptor=hide), omit=-1)
     assert agent.inputs == tuple(i for i, p in enumerate(position) if not p)
 
@@ -156,11 +169,17 @@ def test_described_environments_tell_descriptor_and_return():
     state, obs = env.reset(jax.random.key(0))
     rewards = []
     for i in range(3):
-        np.testing.assert_array_equal(obs[3:5], env.descriptor(state))
-        np.testing.assert_allclose(obs[5], np.sum(rewards), rtol=1e-5)
+        np.testing.assert_array_equal(obs["descriptor"], env.descriptor(state))
+        np.testing.assert_allclose(obs["return"], [np.sum(rewards)], rtol=1e-5)
         state, outcome = env.step(state, jnp.array([0.5]), jax.random.key(i))
         obs, rewards = outcome.obs, [*rewards, float(outcome.reward)]
-    assert env.spec.shown_size == 3 and env.spec.obs_size == 6
+    assert env.spec.described and not Pendulum().spec.described
+    assert {name: part.shape for name, part in env.spec.observation.named} == {name: x.shape for name, x in obs.items()}
+    assert {name: part.shape for name, part in env.spec.observation.named} == {
+        "descriptor": (2,),
+        "obs": (3,),
+        "return": (1,),
+    }
 
 
 def test_a_skill_lasts_an_episode_or_is_drawn_again():
@@ -169,7 +188,7 @@ def test_a_skill_lasts_an_episode_or_is_drawn_again():
 
     def skills(agent, mode):
         memory, found = agent.begin(state, hyper, jax.random.key(1)), []
-        act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, mode))
+        act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, described(jnp.ones(7)), key, mode))
         for key in jax.random.split(jax.random.key(2), 9):
             decision = act(memory, key)
             np.testing.assert_array_equal(decision.extras["skill"], decision.memory.skill)
@@ -305,8 +324,8 @@ def test_a_jump_at_an_end_changes_nothing(agent):
     state, batch, key = state_of(agent), batch_of(agent), jax.random.key(7)
     hyper = DIAYNHyper() if isinstance(agent, DIAYN) else DADSHyper()
     far = batch._replace(
-        obs=batch.obs.at[3].set(jnp.nan),
-        next_obs=batch.next_obs.at[3].set(1e9),
+        obs=jax.tree.map(lambda x: x.at[3].set(jnp.nan), batch.obs),
+        next_obs=jax.tree.map(lambda x: x.at[3].set(1e9), batch.next_obs),
         reward=batch.reward.at[3].set(jnp.nan),
         extras=batch.extras | {"log_prob": batch.extras["log_prob"].at[3].set(jnp.nan)},
     )
@@ -326,18 +345,20 @@ def test_normalisers_count_valid_rows_alone():
         state, DADSHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)
     ).statistics
     rows = np.delete(np.arange(8), 3)
-    change = np.asarray(batch.next_obs - batch.obs)[rows, 0, 4:6]
+    before, after = batch.obs["descriptor"], batch.next_obs["descriptor"]
+    change = np.asarray(after - before)[rows, 0]
     assert float(found.changes.rows) == float(found.descriptors.rows) == 7
     np.testing.assert_allclose(found.changes.mean, change.mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.changes.squares, 7 * change.var(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(found.descriptors.mean, np.asarray(batch.obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found.descriptors.mean, np.asarray(before)[rows, 0].mean(axis=0), rtol=1e-4)
     agent = diayn()
     state, batch = agent.init(DIAYNHyper(), jax.random.key(0)), batch_of(agent)
     found = agent.observe(
         state, DIAYNHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1)
     ).statistics
     assert float(found.arrivals.rows) == 7
-    np.testing.assert_allclose(found.arrivals.mean, np.asarray(batch.next_obs)[rows, 0, 4:6].mean(axis=0), rtol=1e-4)
+    after = batch.next_obs["descriptor"]
+    np.testing.assert_allclose(found.arrivals.mean, np.asarray(after)[rows, 0].mean(axis=0), rtol=1e-4)
 
 
 def test_observations_are_normalised_with_their_skill():
@@ -346,7 +367,7 @@ def test_observations_are_normalised_with_their_skill():
         agent = DADS(DADSConfig(sac, skills, TORSO, samples=4), SPEC)
         state, batch = agent.init(DADSHyper(), jax.random.key(0)), batch_of(agent)
         state = agent.observe(state, DADSHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1))
-        expected = np.concatenate([batch.obs[:, 0, 2:4], batch.extras["skill"][:, 0]], axis=1).mean(axis=0)
+        expected = np.concatenate([batch.obs["obs"][:, 0, 2:4], batch.extras["skill"][:, 0]], axis=1).mean(axis=0)
         np.testing.assert_allclose(state.sac.statistics.observations.mean, expected, rtol=1e-3, atol=1e-6)
 
 
@@ -440,7 +461,7 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
 
     def finished_with(finished, skill, result, ended=1.0):
         """One environment, two steps: an episode under way and, if `ended`, its final record."""
-        obs = jnp.zeros((2, 1, SPEC.obs_size)).at[:, 0, -1].set(jnp.array([99.0, result]))
+        obs = described(jnp.zeros((2, 1, 7)).at[:, 0, 6].set(jnp.array([99.0, result])))
         extras = {"skill": jnp.broadcast_to(jnp.eye(5)[skill], (2, 1, 5))}
         zero = jnp.zeros((2, 1))
         valid = jnp.array([[1.0], [1.0 - ended]])
@@ -460,7 +481,7 @@ def test_smerl_pays_skills_whose_finished_episode_was_good():
     np.testing.assert_allclose(alone, expected, rtol=1e-5)  # episodes of other skills do not count
     # The ring keeps the newest, also where more end at once than it holds.
     many = jnp.zeros((KEPT + 3, 1))
-    obs = many[..., None] + jnp.arange(float(KEPT + 3))[:, None, None] * jnp.ones((1, 1, SPEC.obs_size))
+    obs = described(many[..., None] + jnp.arange(float(KEPT + 3))[:, None, None] * jnp.ones((1, 1, 7)))
     extras = {"skill": jnp.broadcast_to(jnp.eye(5)[0], (KEPT + 3, 1, 5))}
     full = agent.skill_sac.finish(good, Step(obs, many[..., None], many, many, obs, many, extras))
     assert int(full.total) == 6 + KEPT + 3 and sorted(np.asarray(full.returns)) == list(range(3, KEPT + 3))
@@ -470,7 +491,7 @@ def test_smerl_credits_the_skill_that_acted():
     """A skill drawn at an episode's final record acts no more: the return belongs to the one before it."""
     agent = diayn(Skills(number=5, resample=1.0, resample_after=1, smerl=True))
     state, hyper = state_of(agent), DIAYNHyper()
-    act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, jnp.ones(SPEC.obs_size), key, "sample"))
+    act = jax.jit(lambda memory, key: agent.act(state, hyper, memory, described(jnp.ones(7)), key, "sample"))
     memory, records = agent.begin(state, hyper, jax.random.key(1)), []
     for key in jax.random.split(jax.random.key(5), 4):
         decision = act(memory, key)
@@ -480,8 +501,8 @@ def test_smerl_credits_the_skill_that_acted():
     finished = state.statistics.finished
     for t, extras in enumerate(records):  # an iteration may collect but one row
         row = jax.tree.map(lambda x: x[None, None], extras)
-        obs, zero, valid = jnp.full((1, 1, SPEC.obs_size), 7.0), jnp.zeros((1, 1)), jnp.full((1, 1), float(t < 3))
-        finished = agent.skill_sac.finish(finished, Step(obs, obs[..., :2], zero, zero, obs, valid, row))
+        obs, zero, valid = described(jnp.full((1, 1, 7), 7.0)), jnp.zeros((1, 1)), jnp.full((1, 1), float(t < 3))
+        finished = agent.skill_sac.finish(finished, Step(obs, zero[..., None], zero, zero, obs, valid, row))
     assert int(finished.total) == 1 and float(finished.returns[0]) == 7.0
     assert int(np.argmax(finished.skill[0])) == skills[2]
 
@@ -497,7 +518,8 @@ def test_spread():
     obs = np.concatenate([np.zeros((2, 2, 5, 4)), where, np.zeros((2, 2, 5, 1))], axis=-1)
     valid = np.ones((2, 2, 4))
     valid[1, 1, 2:] = 0.0
-    found = coverage(Paths(jnp.eye(2), jnp.asarray(obs, jnp.float32), jnp.asarray(valid, jnp.float32)), SPEC)
+    obs = described(jnp.asarray(obs, jnp.float32))
+    found = coverage(Paths(jnp.eye(2), obs, jnp.asarray(valid, jnp.float32)), SPEC)
     assert float(found["cells"]) == 9
     ends = np.array([[[4, 0], [4, 0]], [[0, 4], [0, 2]]], np.float64)
     centre = ends.mean(axis=1, keepdims=True)
@@ -524,7 +546,8 @@ def test_predictions_are_measured_within_episodes():
     obs = np.concatenate([np.zeros((2, 1, 13, 4)), where, np.zeros((2, 1, 13, 1))], axis=-1)
     valid = np.ones((2, 1, 12))
     valid[1, 0, 11] = 0.0
-    paths = Paths(*(jnp.asarray(x, jnp.float32) for x in (skills, obs, valid)))
+    skills, obs, valid = (jnp.asarray(x, jnp.float32) for x in (skills, obs, valid))
+    paths = Paths(skills, described(obs), valid)
     found = jax.jit(agent.measure)(state, DADSHyper(), paths, jax.random.key(0))
     for horizon, rows in ((1, (12, 11)), (10, (3, 2))):
         made = np.repeat(0.5 * horizon * skills, rows, axis=0)  # as far off as they went
@@ -550,7 +573,7 @@ def test_plans_lead_to_their_goals(skills, planning):
     memory, where, path = planner.begin(planned, DADSHyper(), jax.random.key(0)), np.zeros(2), []
     act = jax.jit(lambda m, o, k: planner.act(planned, DADSHyper(), m, o, k, "greedy"))
     for key in jax.random.split(jax.random.key(1), 40):
-        obs = jnp.zeros(SPEC.obs_size).at[4:6].set(jnp.asarray(where, jnp.float32))
+        obs = described(jnp.zeros(7).at[4:6].set(jnp.asarray(where, jnp.float32)))
         decision = act(memory, obs, key)
         memory, skill = decision.memory, decision.extras["skill"]
         where = np.asarray(agent.predict(state, jnp.asarray(where, jnp.float32), skill))
@@ -581,7 +604,12 @@ def test_a_plan_moves_on_by_the_skill_that_was_followed():
     memory = begun._replace(plan=jnp.stack([first, second]), skill=first)
     for age, skill, plan in ((4, first, [first, second]), (5, second, [second, second])):
         found = planner.act(
-            planned, DADSHyper(), memory._replace(age=jnp.int32(age)), jnp.zeros(7), jax.random.key(1), "greedy"
+            planned,
+            DADSHyper(),
+            memory._replace(age=jnp.int32(age)),
+            described(jnp.zeros(7)),
+            jax.random.key(1),
+            "greedy",
         )
         np.testing.assert_allclose(found.extras["skill"], skill, rtol=1e-6)
         np.testing.assert_allclose(found.memory.plan, plan, rtol=1e-6)
@@ -631,7 +659,8 @@ def test_the_diversity_return_is_the_sum_of_the_intrinsic_reward(agent):
         envs, outcome = jax.vmap(ENV.step)(envs, decision.action, steps)
         none = jnp.zeros((3, 1))
         extras = {"skill": memory.skill[:, None]}
-        made = Step(obs[:, None], none, none, none, outcome.obs[:, None], jnp.ones((3, 1)), extras)
+        before, after = jax.tree.map(lambda x: x[:, None], (obs, outcome.obs))
+        made = Step(before, none, none, none, after, jnp.ones((3, 1)), extras)
         data = moves(agent.skill_sac.view, made)
         if isinstance(agent, DIAYN):
             return envs, outcome.obs, decision.memory, agent.information(state, state.discriminator, data)
@@ -642,3 +671,118 @@ def test_the_diversity_return_is_the_sum_of_the_intrinsic_reward(agent):
         envs, obs, memory, reward = step(envs, obs, memory, jnp.int32(t))
         total += np.asarray(reward)
     np.testing.assert_allclose(found.annotations["diversity_return"], total, rtol=1e-3, atol=1e-4)
+
+
+# Observations that are not a vector.
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """A point without a goal, whose observation is a dictionary with a small image, or the image alone."""
+
+    vector: bool = True
+    descriptor_of: Descriptor | None = Point(goal=False).spec.descriptor
+
+    @property
+    def point(self) -> Point:
+        return Point(goal=False)
+
+    @property
+    def spec(self) -> EnvSpec:
+        camera = Part((12, 12, 1), "uint8")
+        parts = {"camera": camera, "obs": Part((4,))} if self.vector else camera
+        return dataclasses.replace(self.point.spec, observation=parts, descriptor=self.descriptor_of)
+
+    def reset(self, key):
+        state, obs = self.point.reset(key)
+        return state, self._seen(obs)
+
+    def step(self, state, action, key):
+        state, outcome = self.point.step(state, action, key)
+        return state, outcome._replace(obs=self._seen(outcome.obs))
+
+    def descriptor(self, state):
+        return self.point.descriptor(state)
+
+    def _seen(self, obs):
+        camera = jnp.broadcast_to(jnp.clip(128.0 + 10.0 * obs[0], 0, 255), (12, 12, 1)).astype(jnp.uint8)
+        return {"camera": camera, "obs": obs} if self.vector else camera
+
+
+IMAGE = Image(channels=(2, 2), features=4)
+WATCHING = dataclasses.replace(SAC, networks=dataclasses.replace(SAC.networks, image=IMAGE))
+
+
+@pytest.mark.parametrize(("kind", "vector"), [(DIAYN, True), (DADS, False)], ids=["diayn-dictionary", "dads-image"])
+def test_skills_with_images(kind, vector):
+    """SAC observes the environment's parts and the skill; hidden coordinates are those of the part `obs`."""
+    env = Described(Watched(vector))
+    if kind is DIAYN:
+        agent, hyper = DIAYN(DIAYNConfig(WATCHING, FIVE, TORSO), env.spec), DIAYNHyper()
+    else:
+        agent, hyper = DADS(DADSConfig(WATCHING, CONTINUOUS, TORSO, samples=3, correction=5.0), env.spec), DADSHyper()
+    seen = {name: part.shape for name, part in agent.skill_sac.sac.spec.observation.named}
+    size = 5 if kind is DIAYN else 2
+    hidden = {"camera": (12, 12, 1), "obs": (2,)} if vector else {"obs": (12, 12, 1)}
+    assert seen == hidden | {"skill": (size,)}
+    _, obs = env.reset(jax.random.key(0))
+    skill = jnp.arange(float(size))
+    shown = agent.skill_sac.with_skill(obs, skill)
+    np.testing.assert_array_equal(shown["skill"], skill)
+    np.testing.assert_array_equal(shown["obs"], obs["obs"][2:] if vector else obs["obs"])
+
+    loop = DeviceLoop(make_trainer(agent, env, hyper, envs=2, capacity=400), 1, "map")
+    members = population(loop)
+    after = loop.advance(members, 1, warmup=False).members.agent
+    assert all(bool(np.isfinite(x).all()) for x in jax.tree.leaves(after))
+    one = jax.tree.map(lambda x: x[0], after)
+    memory = agent.memory_for(agent.show_skills()[0])
+    own = {name: x for name, x in obs.items() if name in ("camera", "obs")} if vector else obs["obs"]
+    act = jax.jit(lambda obs: agent.act(one, hyper, memory, obs, jax.random.key(1), "greedy").action)
+    np.testing.assert_array_equal(act(obs), act(own))  # a trained policy receives the environment's own observation
+    paths = skill_paths(agent, env, one, hyper, jax.random.key(2), 2)
+    assert set(paths.obs) == {"descriptor", "return"} | ({"obs"} if vector else set())  # without images
+    assert float(agent.measure(one, hyper, paths, jax.random.key(3))["cells"]) >= 1
+
+
+@pytest.mark.parametrize("chosen", [(), ("observation",), ("0", "1")])
+def test_images_need_a_descriptor(chosen):
+    spec = Described(Watched(vector=False, descriptor_of=None)).spec
+    says = "no state descriptor" if not chosen else r"which is not a vector: uint8\[12, 12, 1\]"
+    with pytest.raises(CoveyError, match=f"{says}.*give the environment a descriptor"):
+        DIAYN(DIAYNConfig(WATCHING, Skills(descriptor=chosen)), spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """An environment whose observation has a part with a given name."""
+
+    name: str
+
+    @property
+    def spec(self) -> EnvSpec:
+        return dataclasses.replace(SPEC, observation={self.name: Part((2,)), "other": Part((1,))})
+
+
+@pytest.mark.parametrize("name", ["descriptor", "return"])
+def test_a_part_with_the_name_of_one_that_is_added(name):
+    with pytest.raises(CoveyError, match=f"Named has a part called '{name}'.*another name"):
+        Described(Named(name))  # type: ignore[arg-type]
+
+
+def test_a_part_called_skill():
+    with pytest.raises(CoveyError, match=r"a part called 'skill'.*another name"):
+        DIAYN(DIAYNConfig(SAC), Described(Named("skill")).spec)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("agent", [diayn(), dads(correction=2.0)], ids=["diayn", "dads"])
+def test_sac_observes_chosen_coordinates_and_the_skill(agent):
+    """A vector: [coordinates of the policy, skill], from a described observation or from the environment's own."""
+    batch = batch_of(agent)
+    skill = batch.extras["skill"]
+    expected = np.concatenate([np.asarray(batch.obs["obs"])[..., 2:], skill], axis=-1)
+    np.testing.assert_array_equal(agent.skill_sac.with_skill(batch.obs, skill), expected)
+    np.testing.assert_array_equal(agent.skill_sac.with_skill(batch.obs["obs"], skill), expected)
+    assert agent.skill_sac.sac.spec.obs_size == expected.shape[-1]
+    with pytest.raises(CoveyError, match=r"no part 'descriptor'.*Described\(env\)"):
+        agent.skill_sac.view.of(batch.obs["obs"])

@@ -87,8 +87,8 @@ def test_errors_before_anything_is_trained(tmp_path: Path, capsys):
 
 def test_goals_out_of_reach_are_named():
     descriptor = SimpleNamespace(names=("x", "y"), low=(-10.0, -10.0), high=(10.0, 10.0))
-    view = SimpleNamespace(view=SimpleNamespace(descriptor=(4, 5)))
-    agent = SimpleNamespace(spec=SimpleNamespace(descriptor=descriptor, shown_size=4), skill_sac=view)
+    view = SimpleNamespace(view=SimpleNamespace(part="descriptor", descriptor=(0, 1)))
+    agent = SimpleNamespace(spec=SimpleNamespace(descriptor=descriptor), skill_sac=view)
     program = cast(Any, SimpleNamespace(skill_agent=agent))
     assert goals_outside(program, np.array([[3.0, 4.0], [10.0, -10.0]])) == ""
     said = goals_outside(program, np.array([[300.0, 4.0], [1.0, 1.0]]))

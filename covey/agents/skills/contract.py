@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from covey.agent import Agent, Hyper, Memory, State
+from covey.observation import Obs
 from covey.types import Array, Key, Metrics
 
 
@@ -11,12 +12,12 @@ class Paths(NamedTuple):
 
     Args:
         skills: Skills [S, K].
-        obs: Observations [S, N, T + 1, ...].
+        obs: Observations [S, N, T + 1, ...], an array or a dictionary of them.
         valid: 1 for steps that were made, 0 after the end of an episode, [S, N, T].
     """
 
     skills: Array
-    obs: Array
+    obs: Obs
     valid: Array
 
 
@@ -44,7 +45,7 @@ class SkillAgent(Agent[State, Hyper, Memory], Protocol):
         """
         ...
 
-    def skill_reward(self, state: State, hyper: Hyper, memory: Memory, obs: Array, next_obs: Array, key: Key) -> Array:
+    def skill_reward(self, state: State, hyper: Hyper, memory: Memory, obs: Obs, next_obs: Obs, key: Key) -> Array:
         """Returns the intrinsic reward of steps, without the environment's reward and without SMERL's gate.
 
         Args:

@@ -25,6 +25,7 @@ from covey.nn.normalise import RunningStats, deviation, init_stats, normalise, u
 from covey.nn.optim import Optimiser
 from covey.nn.parts import Torso
 from covey.nn.returns import mean_valid
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 STD_LIMITS = (0.3, 10.0)
@@ -141,8 +142,8 @@ class DADS:
 
     Args:
         config: Static options.
-        spec: Sizes and limits of the environment, which must append its descriptor (see `Described`) unless skills
-            differ in the observation.
+        spec: Sizes and limits of the environment, whose observation must have its descriptor (see `Described`) unless
+            skills differ in the observation itself.
 
     Example:
         >>> env = Described(covey.envs.make("point-free"))
@@ -204,9 +205,7 @@ class DADS:
         """Draws the skill of a new episode."""
         return self.skill_sac.begin(key)
 
-    def act(
-        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode
-    ) -> Decision:
+    def act(self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Decides at one observation with the current skill; stores log pi(a | s, z) for the off-policy correction."""
         decision = self.skill_sac.act(state.sac, hyper.sac, memory, obs, key, mode)
         if not self.config.correction:
@@ -218,7 +217,7 @@ class DADS:
         return decision._replace(extras=decision.extras | {"log_prob": log_prob})
 
     def q_values(
-        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Obs, action: Array, target: bool = False
     ) -> Array:
         """Returns SAC's values of an action with the current skill, [critics]."""
         with_skill = self.skill_sac.with_skill(obs, memory.skill)
@@ -303,7 +302,7 @@ class DADS:
         return self.skill_sac.memory_for(skill)
 
     def skill_reward(
-        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Array, next_obs: Array, key: Key
+        self, state: DADSState, hyper: DADSHyper, memory: SkillMemory, obs: Obs, next_obs: Obs, key: Key
     ) -> Array:
         """Returns the intrinsic reward of steps [rows]: their information."""
         data = greedy_moves(self.skill_sac.view, memory.skill, obs, next_obs)
@@ -332,7 +331,7 @@ class DADS:
     def _prediction(self, state: DADSState, paths: Paths, horizon: int) -> Metrics:
         """Returns the error of the mean prediction over `horizon` steps, and the share of displacement explained."""
         horizon = min(horizon, paths.valid.shape[-1])
-        where = paths.obs[..., jnp.array(self.skill_sac.view.descriptor)]
+        where = self.skill_sac.view.of(paths.obs)
         begin, end, valid = where[:, :, :-horizon], where[:, :, horizon:], paths.valid[..., horizon - 1 :]
         skill = jnp.broadcast_to(paths.skills[:, None, None], (*begin.shape[:3], paths.skills.shape[-1]))
         found = jax.lax.fori_loop(0, horizon, lambda _, d: self.predict(state, d, skill), begin)
@@ -389,7 +388,7 @@ class DADS:
         inputs = normalise(state.statistics.descriptors, descriptor)[..., jnp.array(self.inputs, int)]
         return apply(self.dynamics, dynamics, jnp.concatenate([inputs, skill], axis=-1))
 
-    def _log_prob(self, state: DADSState, obs: Array, skill: Array, action: Array) -> Array:
+    def _log_prob(self, state: DADSState, obs: Obs, skill: Array, action: Array) -> Array:
         """Returns log pi(a | s, z) under the current policy."""
         sac = self.skill_sac.sac
         inputs = sac.config.normalise.obs(state.sac.statistics, self.skill_sac.with_skill(obs, skill))

@@ -24,6 +24,7 @@ from covey.nn.optim import Optimiser
 from covey.nn.parts import Torso
 from covey.nn.precision import dense
 from covey.nn.returns import mean_valid
+from covey.observation import Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
 
 STD_LIMITS = (0.1, 10.0)
@@ -111,8 +112,8 @@ class DIAYN:
 
     Args:
         config: Static options.
-        spec: Sizes and limits of the environment, which must append its descriptor (see `Described`) unless skills
-            differ in the observation.
+        spec: Sizes and limits of the environment, whose observation must have its descriptor (see `Described`) unless
+            skills differ in the observation itself.
 
     Example:
         >>> env = Described(covey.envs.make("point-free"))
@@ -163,13 +164,13 @@ class DIAYN:
         return self.skill_sac.begin(key)
 
     def act(
-        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Obs, key: Key, mode: Mode
     ) -> Decision:
         """Decides at one observation with the current skill."""
         return self.skill_sac.act(state.sac, hyper.sac, memory, obs, key, mode)
 
     def q_values(
-        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, action: Array, target: bool = False
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Obs, action: Array, target: bool = False
     ) -> Array:
         """Returns SAC's values of an action with the current skill, [critics]."""
         with_skill = self.skill_sac.with_skill(obs, memory.skill)
@@ -214,7 +215,7 @@ class DIAYN:
         return self.skill_sac.memory_for(skill)
 
     def skill_reward(
-        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Array, next_obs: Array, key: Key
+        self, state: DIAYNState, hyper: DIAYNHyper, memory: SkillMemory, obs: Obs, next_obs: Obs, key: Key
     ) -> Array:
         """Returns the intrinsic reward of steps [rows]: their information."""
         data = greedy_moves(self.skill_sac.view, memory.skill, obs, next_obs)

@@ -13,6 +13,7 @@ from covey.agent import Decision
 from covey.agents.skills.dads import DADS, DADSHyper, DADSState
 from covey.errors import require, require_at_least
 from covey.nn.held_noise import Held
+from covey.observation import DESCRIPTOR, Obs
 from covey.types import Array, Key, Mode
 
 MOST_SEQUENCES = 1024
@@ -117,12 +118,12 @@ class Planner:
         return PlannerMemory(jnp.zeros((self.planning.horizon, size)), jnp.zeros(size), zero, zero, noise)
 
     def act(
-        self, state: PlannerState, hyper: DADSHyper, memory: PlannerMemory, obs: Array, key: Key, mode: Mode
+        self, state: PlannerState, hyper: DADSHyper, memory: PlannerMemory, obs: Obs, key: Key, mode: Mode
     ) -> Decision:
         """Decides at one observation, with a new plan if one is due."""
         key_plan, key_act = jax.random.split(key)
         count = state.goals.shape[0]
-        where = obs[jnp.array(self.agent.skill_sac.view.descriptor)]
+        where = self.agent.skill_sac.view.of(obs)
         here = _distance(where, state.goals[jnp.minimum(memory.reached, count - 1)]) <= state.radius
         arrived = here & (memory.reached < count)
         reached = memory.reached + arrived.astype(jnp.int32)
@@ -189,18 +190,17 @@ class Planner:
 def goal_limits(agent: DADS) -> tuple[list[float], list[float]] | None:
     """Returns the environment's limits of the goal's coordinates; None unless skills differ in its descriptor."""
     own = agent.spec.descriptor
-    first = agent.spec.shown_size
-    coordinates = [i - first for i in agent.skill_sac.view.descriptor]
-    if own is None or min(coordinates) < 0:
+    chosen = agent.skill_sac.view
+    if own is None or chosen.part != DESCRIPTOR:
         return None
-    return [own.low[i] for i in coordinates], [own.high[i] for i in coordinates]
+    return [own.low[i] for i in chosen.descriptor], [own.high[i] for i in chosen.descriptor]
 
 
 def goal_names(agent: DADS) -> list[str]:
     """Returns the names of the goal's coordinates."""
     own = agent.spec.descriptor
-    first = agent.spec.shown_size
-    return [own.names[i - first] if own and i >= first else f"obs{i}" for i in agent.skill_sac.view.descriptor]
+    chosen = agent.skill_sac.view
+    return [own.names[i] if own and chosen.part == DESCRIPTOR else f"obs{i}" for i in chosen.descriptor]
 
 
 def _distance(x: Any, y: Any) -> Array:

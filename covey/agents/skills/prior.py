@@ -1,4 +1,4 @@
-"""Skills: their prior, the coordinates that the policy and the models of skills receive, and general measures."""
+"""Skills: their prior, the transitions that the models of skills receive, and general measures."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from covey.agents.skills.contract import Paths
-from covey.errors import CoveyError, require, require_at_least, unknown
+from covey.agents.skills.view import View
+from covey.errors import require, require_at_least
+from covey.observation import DESCRIPTOR, Obs
 from covey.types import Array, EnvSpec, Key, Metrics, Step
 
 GRID = 5
@@ -97,64 +99,6 @@ class Skills:
         return jnp.stack(jnp.meshgrid(*[line] * self.dimensions, indexing="ij"), axis=-1).reshape(-1, self.dimensions)
 
 
-class View(NamedTuple):
-    """Coordinates of an agent's observation.
-
-    Args:
-        policy: Coordinates that the policy receives.
-        descriptor: Coordinates of the descriptor.
-        position: For each coordinate of the descriptor, whether it is a position.
-    """
-
-    policy: tuple[int, ...]
-    descriptor: tuple[int, ...]
-    position: tuple[bool, ...]
-
-
-def view(skills: Skills, spec: EnvSpec) -> View:
-    """Returns the coordinates of the chosen descriptor; raises a CoveyError if the environment does not have it."""
-    shown = spec.shown_size
-    own = spec.descriptor
-    chosen = skills.descriptor
-    if chosen == ("observation",):
-        descriptor = tuple(range(shown))
-    elif chosen and all(text.isdecimal() for text in chosen):
-        descriptor = tuple(int(text) for text in chosen)
-        beyond = [i for i in descriptor if i >= shown]
-        require(
-            not beyond,
-            f"`descriptor` names coordinate {''.join(map(str, beyond[:1]))} of an observation that has {shown}: choose "
-            f"from 0 to {shown - 1}.",
-            skills,
-        )
-    else:
-        descriptor = _named(skills, spec)
-    require(len(set(descriptor)) == len(descriptor), f"`descriptor` names a coordinate twice: {chosen}.", skills)
-    # A position is found in the appended descriptor, and in the observation itself if the environment says where.
-    positions = range(shown, shown + own.size) if own and own.is_position else ()
-    twins = dict(zip(own.coordinates, positions, strict=True)) if own and own.is_position and own.coordinates else {}
-    position = tuple(i in positions or i in twins for i in descriptor)
-    hidden = {i for i, twin in twins.items() if i in descriptor or twin in descriptor}
-    policy = tuple(i for i in range(shown) if not (skills.hide_descriptor and i in hidden))
-    return View(policy, descriptor, position)
-
-
-def _named(skills: Skills, spec: EnvSpec) -> tuple[int, ...]:
-    """Returns the named coordinates of the environment's own descriptor; all of them if none is named."""
-    remedy = "Choose coordinates of the observation, as in `descriptor` 0 1, or all of them: `descriptor` observation."
-    chosen = skills.descriptor
-    own = spec.descriptor
-    if own is None:
-        require(bool(chosen), f"This environment has no state descriptor for skills to differ in. {remedy}", skills)
-        raise unknown("descriptor", chosen[0], ["observation"])
-    require(spec.described, f"Wrap the environment in Described(env), which appends the descriptor. {remedy}", skills)
-    for name in chosen:
-        if name not in own.names:
-            error = unknown("coordinate of the descriptor", name, own.names)
-            raise CoveyError(f"{error} {remedy}", Skills)
-    return tuple(spec.shown_size + own.names.index(name) for name in chosen or own.names)
-
-
 class Moves(NamedTuple):
     """Transitions as the models of skills receive them, [rows, ...].
 
@@ -174,24 +118,22 @@ class Moves(NamedTuple):
 def moves(chosen: View, step: Step) -> Moves:
     """Returns the transitions of steps as rows. Rows that are not valid hold zeros, so that no NaN can leak."""
     valid = step.valid.reshape(-1)
-    where = jnp.array(chosen.descriptor)
 
     def rows(x: Array) -> Array:
         return jnp.where(valid[:, None] > 0, x.reshape(valid.shape[0], -1), 0.0)
 
-    return Moves(rows(step.obs[..., where]), rows(step.next_obs[..., where]), rows(step.extras["skill"]), valid)
+    return Moves(rows(chosen.of(step.obs)), rows(chosen.of(step.next_obs)), rows(step.extras["skill"]), valid)
 
 
-def greedy_moves(chosen: View, skill: Array, obs: Array, next_obs: Array) -> Moves:
+def greedy_moves(chosen: View, skill: Array, obs: Obs, next_obs: Obs) -> Moves:
     """Returns the transitions of steps [rows] that were all made, with one skill [rows, K] each."""
-    where = jnp.array(chosen.descriptor)
-    return Moves(obs[..., where], next_obs[..., where], skill, jnp.ones(obs.shape[0]))
+    return Moves(chosen.of(obs), chosen.of(next_obs), skill, jnp.ones(skill.shape[0]))
 
 
 def steps_of(paths: Paths) -> Step:
     """Returns the transitions [S, N, T] of paths."""
-    obs = paths.obs[:, :, :-1]
-    next_obs = paths.obs[:, :, 1:]
+    obs = jax.tree.map(lambda x: x[:, :, :-1], paths.obs)
+    next_obs = jax.tree.map(lambda x: x[:, :, 1:], paths.obs)
     nothing = jnp.zeros(paths.valid.shape)
     skill = jnp.broadcast_to(paths.skills[:, None, None], (*paths.valid.shape, paths.skills.shape[-1]))
     return Step(obs, nothing, nothing, nothing, next_obs, paths.valid, {"skill": skill})
@@ -203,12 +145,12 @@ def coverage(paths: Paths, spec: EnvSpec) -> Metrics:
     Returns:
         `cells`: visited cells of a grid over the descriptor's limits. `spread_between`: standard deviation of the
         skills' mean end points. `spread_within`: standard deviation of the end points of one skill. Empty if the
-        environment has no descriptor.
+        observation has no descriptor.
     """
     own = spec.descriptor
-    if own is None:
+    if own is None or not spec.described:
         return {}
-    where = paths.obs[..., spec.shown_size : spec.shown_size + own.size]
+    where = paths.obs[DESCRIPTOR]
     been = jnp.concatenate([jnp.ones((*paths.valid.shape[:2], 1)), paths.valid], axis=-1)
     low, high = (jnp.array(x[:2]).reshape(1, 1, 1, -1) for x in (own.low, own.high))
     cell = jnp.clip(CELLS * (where[..., :2] - low) / (high - low), 0.0, CELLS - 1.0).astype(jnp.int32)

@@ -5,14 +5,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agent import Decision
 from covey.agents.sac import SAC, SACConfig, SACHyper, SACState
-from covey.agents.skills.prior import Skills, View, view
+from covey.agents.skills.prior import Skills
+from covey.agents.skills.view import View, vector_size, view
+from covey.envs.described import own_observation, own_parts
 from covey.errors import require
 from covey.nn.held_noise import Held
+from covey.observation import OBS, RETURN, Obs, Observation, Part
 from covey.types import Array, EnvSpec, Key, Mode, Scalar, Step
 
+SKILL = "skill"
+"""The name of the skill among the parts of SAC's observation, where that is a dictionary."""
 KEPT = 256
 """Number of finished episodes whose returns SMERL remembers."""
 
@@ -47,7 +53,10 @@ class Finished(NamedTuple):
 
 @dataclass(frozen=True)
 class SkillSAC:
-    """A SAC conditioned on a skill: it draws one per episode, appends it to the observation, and replaces the reward.
+    """A SAC conditioned on a skill: it draws one per episode, adds it to the observation, and replaces the reward.
+
+    If the environment's own observation is a vector, SAC's is the vector [chosen coordinates, skill]. Else it is a
+    dictionary of the environment's parts and the part "skill".
 
     Args:
         config: Options of the SAC.
@@ -64,17 +73,34 @@ class SkillSAC:
             not self.skills.smerl or self.spec.described,
             "SMERL needs the return of an episode: wrap the environment in Described(env).",
         )
+        require(
+            SKILL not in own_observation(self.spec).parts,
+            f"The observation has a part called {SKILL!r}, the name of the part that skill agents add to it. Give it "
+            "another name.",
+        )
 
     @property
     def view(self) -> View:
-        """The coordinates that the policy and the models receive."""
+        """What the policy and the models receive of an observation."""
         return view(self.skills, self.spec)
 
     @property
+    def observation(self) -> Observation:
+        """SAC's observation: the vector [chosen coordinates, skill], or the environment's parts and the skill."""
+        own = own_observation(self.spec)
+        shown = len(self.view.policy)
+        if own.is_vector:
+            return Observation.of(shown + self.skills.size)
+        parts = own.parts | {SKILL: Part((self.skills.size,))}
+        if vector_size(self.spec):
+            del parts[OBS]
+            parts |= {OBS: Part((shown,))} if shown else {}
+        return Observation.of(parts)
+
+    @property
     def sac(self) -> SAC:
-        """The SAC, whose observation is [policy's coordinates, skill]."""
-        size = len(self.view.policy) + self.skills.size
-        return SAC(self.config, replace(self.spec, obs_size=size, described=False, rewards=(), reward_weights=()))
+        """The SAC, whose observation is `observation`."""
+        return SAC(self.config, replace(self.spec, observation=self.observation, rewards=(), reward_weights=()))
 
     def memory_for(self, skill: Array) -> SkillMemory:
         """Returns the memory at the first step of an episode with a given skill [K]."""
@@ -84,7 +110,7 @@ class SkillSAC:
         """Draws the skill of a new episode."""
         return self.memory_for(self.skills.draw(key, 1)[0])
 
-    def act(self, state: SACState, hyper: SACHyper, memory: SkillMemory, obs: Array, key: Key, mode: Mode) -> Decision:
+    def act(self, state: SACState, hyper: SACHyper, memory: SkillMemory, obs: Obs, key: Key, mode: Mode) -> Decision:
         """Returns SAC's decision, and stores the skill with it. Greedy acting keeps the skill for the whole episode."""
         key_again, key_skill, key_act = jax.random.split(key, 3)
         skill, age, noise = memory
@@ -97,9 +123,20 @@ class SkillSAC:
         before = {"skill_before": memory.skill} if self.skills.smerl and self.skills.resample else {}
         return Decision(decision.action, SkillMemory(skill, age + 1, decision.memory), {"skill": skill} | before)
 
-    def with_skill(self, obs: Array, skill: Array) -> Array:
-        """Returns the input of the policy and the critics: [obs, skill]."""
-        return jnp.concatenate([obs[..., jnp.array(self.view.policy, int)], skill], axis=-1)
+    def with_skill(self, obs: Obs, skill: Array) -> Obs:
+        """Returns the input of the policy and the critics, as `observation` says.
+
+        Args:
+            obs: Observations [...]: described, or the environment's own.
+            skill: Skills [..., K].
+        """
+        parts = own_parts(obs)
+        chosen = self.observation
+        if OBS in parts and vector_size(self.spec):
+            parts[OBS] = parts[OBS][..., np.array(self.view.policy, int)]
+        if chosen.is_array:
+            return jnp.concatenate([parts[OBS], skill], axis=-1)
+        return chosen.of_names(parts | {SKILL: skill})
 
     def as_seen_by_sac(self, step: Step, reward: Array) -> Step:
         """Returns steps as SAC receives them: with the skill in the observation, and the given reward."""
@@ -123,7 +160,7 @@ class SkillSAC:
         skill = rollout.extras["skill_before" if self.skills.resample else "skill"].reshape(-1, self.skills.size)
         return Finished(
             skill=finished.skill.at[place].set(skill, mode="drop"),
-            returns=finished.returns.at[place].set(rollout.obs[..., -1].reshape(-1), mode="drop"),
+            returns=finished.returns.at[place].set(rollout.obs[RETURN].reshape(-1), mode="drop"),
             total=total,
         )
 

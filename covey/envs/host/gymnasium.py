@@ -19,6 +19,7 @@ from covey.backend import silence_mujoco, use_headless_rendering
 from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
 from covey.envs.host.batch import LocalBatch
+from covey.envs.host.descriptor import Source, descriptor_of, parse_sources
 from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.parts import Leaf, leaves_of, observation_of
 from covey.envs.host.state import UnsavableError, save_env
@@ -57,6 +58,7 @@ class GymnasiumEnv:
         unsaved: The reason why they can't be saved, or "".
         factory: Makes one environment; takes the keywords of `gymnasium.make`.
         leaves: The spaces of which its observations consist, for `covey check-env`.
+        described: The same environment with the state descriptor in its observations, if it has one.
     """
 
     name: str
@@ -65,6 +67,7 @@ class GymnasiumEnv:
     unsaved: str
     factory: Callable[..., Any] = field(compare=False)
     leaves: tuple[Leaf, ...] = field(default=(), compare=False)
+    described: "GymnasiumEnv | None" = None
 
     def open(self, count: int, workers: int = 0, draws: bool = False) -> HostBatch:
         make = partial(_drawing, self.factory, self.name) if draws else self.factory
@@ -85,6 +88,25 @@ class GymnasiumEnv:
         """Returns the environment with a picture of `size` pixels as its observation, or beside it."""
         factory = partial(_pictured, self.factory, size, beside, self.name)
         return probed(self.name, factory, self.spec.episode_length, self.spec.rewards)
+
+    def describing(
+        self, descriptor: tuple[str, ...], low: tuple[float, ...], high: tuple[float, ...]
+    ) -> "GymnasiumEnv":
+        """Returns the environment with a state descriptor (see `covey.envs.host.descriptor`)."""
+        sources = parse_sources(descriptor, self.name)
+        with silence_mujoco():
+            env = _made(self.factory, self.name)
+        from covey.envs.host.describer import sizes_of
+
+        try:
+            with Guard(self.name).calling("reset"):
+                sizes = sizes_of(env, sources, self.name)
+        finally:
+            env.close()
+        about = descriptor_of(sources, sizes, low, high, self.spec.observation.is_vector)
+        factory = partial(_describing, self.factory, sources, sizes, self.name)
+        described = probed(self.name, factory, self.spec.episode_length, self.spec.rewards)
+        return replace(self, spec=replace(self.spec, descriptor=about), described=described)
 
 
 def names() -> tuple[str, ...]:
@@ -255,6 +277,15 @@ def _pictured(factory: Callable[..., Any], size: int, beside: bool, name: str, *
     from covey.envs.host.pixels import Drawn
 
     return Drawn(_drawing(factory, name, size), size, beside, name)
+
+
+def _describing(
+    factory: Callable[..., Any], sources: tuple[Source, ...], sizes: tuple[int, ...], name: str, **options: Any
+) -> Any:
+    """Makes an environment whose observation also has its state descriptor."""
+    from covey.envs.host.describer import Describer
+
+    return Describer(factory(**options), sources, sizes, name)
 
 
 def _drawing(factory: Callable[..., Any], name: str, side: int = SIDE) -> Any:
