@@ -354,7 +354,7 @@ class Replay:
         for frames in floats.values():
             bad |= ~jnp.all(jnp.isfinite(frames), axis=tuple(range(3, frames.ndim))).reshape(bad.shape)
         last = jnp.zeros(self.width, bool).at[self.columns["last"]].set(True)
-        closed = jnp.where((bad | jnp.roll(bad, -1, axis=1)) & last[None, None, None], 1.0, data)
+        closed: Any = jnp.where((bad | jnp.roll(bad, -1, axis=1)) & last[None, None, None], 1.0, data)
         data = jnp.where(bad & ~last[None, None, None], 0.0, closed)
         finite = {name: jnp.where(jnp.isfinite(x), x, 0.0) for name, x in floats.items()}
         return Stored(data, stored.frames | finite)

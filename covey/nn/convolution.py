@@ -96,5 +96,6 @@ class Convolution(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
         around = (self.size // 2, (self.size - 1) // 2) if self.same else (0, 0)
         images = x.reshape(-1, *x.shape[-3:])
-        found = convolve(images, kernel, self.stride, (around, around)) + bias[None, None, None]
+        found: Array = convolve(images, kernel, self.stride, (around, around))  # type: ignore[assignment]
+        found = found + bias[None, None, None]
         return found.reshape(*x.shape[:-3], *found.shape[1:])

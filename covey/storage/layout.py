@@ -68,16 +68,16 @@ def unpack(template: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     require(REPLAY in arrays, "The checkpoint holds no replay.")
     data, frames = stored_replay(arrays)
     filled = data.shape[1]
-    for known, x in [("data", data), *frames.items()]:
-        expected = template["replay"]["data"] if known == "data" else template["replay"]["frames"].get(known)
-        fits = expected is not None and x.shape[:1] == expected.shape[:1] and x.shape[2:] == expected.shape[2:]
-        fits = fits and x.shape[1] == filled <= expected.shape[1] and x.dtype == expected.dtype
-        require(fits, "The replay in the checkpoint does not match this program.")
-    require(frames.keys() == template["replay"]["frames"].keys(), "The checkpoint holds other parts of observations.")
-    rest = {name: x for name, x in arrays.items() if not name.startswith((REPLAY, FRAMES, BEST))}
-    written = {"written": template["replay"]["written"]}
-    found = restore({**template, "replay": written}, rest)
-    return found | {"replay": {"data": data, "frames": frames, **found["replay"]}}
+    like = template["replay"]
+    found = [(data, like["data"]), *((x, like["frames"].get(name, like["data"])) for name, x in frames.items())]
+    fits = frames.keys() == like["frames"].keys()
+    for x, expected in found:
+        fits &= x.shape[:1] == expected.shape[:1] and x.shape[2:] == expected.shape[2:] and x.dtype == expected.dtype
+        fits &= x.shape[1] == filled <= expected.shape[1]
+    require(fits, "The replay in the checkpoint does not match this program.")
+    others = {name: x for name, x in arrays.items() if not name.startswith((REPLAY, FRAMES, BEST))}
+    rest = restore({**template, "replay": {"written": like["written"]}}, others)
+    return rest | {"replay": {"data": data, "frames": frames, **rest["replay"]}}
 
 
 def stored_replay(arrays: Arrays) -> tuple[np.ndarray, Arrays]:
