@@ -1,4 +1,4 @@
-"""What an observation is: one array, or several by name, each with a shape and a dtype."""
+"""The form of observations: one array, or several by name, each with a shape and a dtype."""
 
 import math
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Part:
 
     def __str__(self) -> str:
         if self.dtype == "float32" and len(self.shape) == 1:
-            return f"{self.shown[0]} numbers"
+            return f"{self.shown[0]} number{'s' if self.shown[0] > 1 else ''}"
         frames = f", {self.stack} frames of {self.shape[-1]}" if self.stack > 1 else ""
         return f"{self.dtype}{list(self.shown)}{frames}"
 

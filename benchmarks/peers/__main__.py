@@ -64,6 +64,7 @@ WORKLOADS = {
     "halfcheetah-bfloat16": Workload(
         "TD3 on HalfCheetah-v5, covey in bfloat16", "steps/s", ("SBX", "SB3"), {"SBX": 2.0, "SB3": 3.5}
     ),
+    "pixels": Workload("SAC learner, images of 64 x 64 x 9, Nature's encoders, batch 64", "updates/s", ("SB3",), {}),
     "brax": Workload("TD3 on Brax halfcheetah, 16 environments, an update per step", "steps/s", ("QDax",), {}),
     "insert-10000": Workload("insert into 10,000 rows", "rows/s", INSERT, {}),
     "insert-100000": Workload("insert into 100,000 rows", "rows/s", INSERT, {}),

@@ -22,6 +22,7 @@ from benchmarks.peers.work import (
     Work,
     serve,
 )
+from benchmarks.pixels import learner as pixel_learner
 from covey import agents, envs
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
 from covey.backend import request_acting_device, use_cache
@@ -69,6 +70,15 @@ def generation(replay: str) -> Work:
     return Work(run, 1)
 
 
+def pixels() -> Work:
+    """The encoders of Stable-Baselines3's CnnPolicy: Nature's, one for the actor and one for the critics.
+
+    covey's one shared encoder makes one pass less; separate ones would give each critic its own.
+    """
+    run, updates, _ = pixel_learner("nature", 64, 64)
+    return Work(lambda: jax.block_until_ready(run()), updates)
+
+
 def insert(capacity: int) -> Work:
     replay = Replay(capacity, 1, OBS, ACTION)
     write, held = writing(replay), [replay.init(1)]
@@ -99,6 +109,7 @@ if __name__ == "__main__":
     use_cache()
     serve(
         {
+            "pixels": pixels,
             "limit": limit,
             "td3": lambda: learning("td3"),
             "sac": lambda: learning("sac"),

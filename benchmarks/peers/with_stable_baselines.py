@@ -14,6 +14,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from benchmarks.peers.work import ACTION, BATCH, CAPACITY, HIDDEN, INSERTS, OBS, STEPS, UPDATES, Work, serve
 
 LIBRARY = sys.argv[2]
+PIXEL_UPDATES = 20
+WIDTH = {"net_arch": [HIDDEN, HIDDEN]}
 
 
 def model(name: str, env: Any, **options: Any) -> Any:
@@ -55,6 +57,27 @@ def insert(capacity: int) -> Work:
     return Work(run, INSERTS)
 
 
+class Pictures(gymnasium.Env):
+    """An environment that costs nothing, with images."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 9), np.uint8)
+    action_space = gymnasium.spaces.Box(-1, 1, (ACTION,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros((64, 64, 9), np.uint8), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        return np.full((64, 64, 9), int(127 * (1 + action[0])), np.uint8), float(action.sum()), False, False, {}
+
+
+def pixels() -> Work:
+    """SAC's CnnPolicy: an encoder for the actor and one for the critics, with Nature's layers."""
+    kind = import_module({"sb3": "stable_baselines3"}.get(LIBRARY, LIBRARY)).SAC
+    agent = kind("CnnPolicy", Pictures(), batch_size=64, buffer_size=2_000, learning_starts=500, policy_kwargs=WIDTH)
+    agent.learn(500)
+    return Work(lambda: agent.train(PIXEL_UPDATES, 64), PIXEL_UPDATES)
+
+
 def curve(task: str, name: str, seed: int, steps: int, every: int, warmup: int) -> None:
     """Trains, and prints `step S  return R` after every `every` steps: the mean of ten greedy episodes."""
     agent = model(name, gymnasium.make(task), seed=seed, learning_starts=warmup)
@@ -73,6 +96,7 @@ if __name__ == "__main__":
     else:
         serve(
             {
+                "pixels": pixels,
                 "td3": lambda: learner("td3"),
                 "sac": lambda: learner("sac"),
                 "halfcheetah": lambda: halfcheetah("td3"),
