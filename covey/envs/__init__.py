@@ -14,12 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from covey.envs.base import Env, HostBatch, HostEnv, HostStep, Outcome
-from covey.envs.builtin.cartpole_swingup import CartpoleSwingup
-from covey.envs.builtin.mountaincar import MountainCar
-from covey.envs.builtin.pendulum import Pendulum
-from covey.envs.builtin.point import Point
-from covey.envs.builtin.pointmaze import PointMaze
-from covey.envs.builtin.reacher import Reacher
+from covey.envs.builtin import CartpoleSwingup, MountainCar, Pendulum, Point, PointMaze, Reacher
 from covey.envs.described import Described
 from covey.envs.host.described import DescribedHost
 from covey.envs.host.descriptor import limit_numbers, preset_sources, source_texts

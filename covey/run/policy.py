@@ -10,7 +10,6 @@ import numpy as np
 
 from covey import agents, envs
 from covey.backend import request_acting_device, silence_xla
-from covey.envs.options import EnvOptions
 from covey.errors import require
 from covey.evaluation import (
     Episodes,
@@ -39,6 +38,7 @@ from covey.types import EnvSpec, Key, Metrics
 
 if TYPE_CHECKING:
     from covey.agents.skills.contract import Paths, SkillAgent
+    from covey.envs.options import EnvOptions
 
 FINAL_EVALUATION, ANIMATION, SKILLS, GOALS = 2, 3, 4, 5
 """Random streams besides training's and that of evaluations (1)."""
@@ -184,7 +184,7 @@ def build_policy(config: RunConfig[Any, Any]) -> PolicyProgram:
     return replace(program, host_evaluator=_host_evaluator(program), host_skills=skills)
 
 
-def _made_env(config: RunConfig[Any, Any], name: str, options: EnvOptions) -> Any:
+def _made_env(config: RunConfig[Any, Any], name: str, options: "EnvOptions") -> Any:
     """Makes an environment; an agent that learns skills gets the descriptor of a robot, if it is one of Gymnasium's."""
     if agents.entry(config.algorithm).is_skill_agent and not options.descriptor:
         options = replace(options, descriptor=envs.preset_sources(name))

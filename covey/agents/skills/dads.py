@@ -25,8 +25,7 @@ from covey.nn.normalise import RunningStats, deviation, init_stats, normalise, u
 from covey.nn.optim import Optimiser
 from covey.nn.parts import Torso
 from covey.nn.returns import mean_valid
-from covey.observation import Obs
-from covey.types import Array, EnvSpec, Key, Metrics, Mode, Params, Scalar, Step
+from covey.types import Array, EnvSpec, Key, Metrics, Mode, Obs, Params, Scalar, Step
 
 STD_LIMITS = (0.3, 10.0)
 """Limits of learnt standard deviations, in units of the deviation of all changes."""

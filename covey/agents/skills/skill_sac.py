@@ -81,7 +81,7 @@ class SkillSAC:
 
     @property
     def view(self) -> View:
-        """What the policy and the models receive of an observation."""
+        """The numbers of an observation that the policy and the models receive."""
         return view(self.skills, self.spec)
 
     @property

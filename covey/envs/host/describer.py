@@ -46,16 +46,6 @@ class Describer(gymnasium.Wrapper[Any, Any, Any, Any]):
         return _by_name(obs, self.env.observation_space) | {HELD: self._read(obs, info)}
 
 
-def sizes_of(env: Any, sources: tuple[Source, ...], name: str) -> tuple[int, ...]:
-    """Returns the number of numbers of each source, at the start of an episode of an environment."""
-    obs, info = env.reset(seed=0)
-    sizes = tuple(len(source.read(env, obs, info, name)) for source in sources)
-    for source, size in zip(sources, sizes, strict=True):
-        if not size:
-            raise EnvError(f"`env_descriptor` {source.text}: {name} has no such number.")
-    return sizes
-
-
 def read_all(
     env: Any, sources: tuple[Source, ...], sizes: tuple[int, ...], obs: Any, info: Any, name: str
 ) -> np.ndarray:

@@ -189,6 +189,25 @@ def _limits(which: str, given: tuple[float, ...], size: int) -> tuple[float, ...
     return tuple(map(float, given)) * (size if len(given) == 1 else 1)
 
 
+def sizes_of(env: Any, sources: tuple[Source, ...], name: str) -> tuple[int, ...]:
+    """Returns the number of numbers of each source, at the start of an episode of an environment."""
+    obs, info = env.reset(seed=0)
+    sizes = tuple(len(source.read(env, obs, info, name)) for source in sources)
+    for source, size in zip(sources, sizes, strict=True):
+        if not size:
+            raise EnvError(f"`env_descriptor` {source.text}: {name} has no such number.")
+    return sizes
+
+
+def describing(
+    factory: Callable[..., Any], sources: tuple[Source, ...], sizes: tuple[int, ...], name: str, **options: Any
+) -> Any:
+    """Makes an environment whose observation also has its state descriptor (see `Describer`)."""
+    from covey.envs.host.describer import Describer
+
+    return Describer(factory(**options), sources, sizes, name)
+
+
 def preset_sources(env: str) -> tuple[str, ...]:
     """Returns the sources for a robot of Gymnasium by the environment's full name; () if it is none of them."""
     prefix, _, rest = env.partition(":")

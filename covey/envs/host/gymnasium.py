@@ -19,7 +19,7 @@ from covey.backend import silence_mujoco, use_headless_rendering
 from covey.envs.base import HostBatch
 from covey.envs.host.answers import Answers
 from covey.envs.host.batch import LocalBatch
-from covey.envs.host.descriptor import Source, descriptor_of, parse_sources
+from covey.envs.host.descriptor import describing, descriptor_of, parse_sources, sizes_of
 from covey.envs.host.guard import EnvError, Guard
 from covey.envs.host.parts import Leaf, leaves_of, observation_of
 from covey.envs.host.state import UnsavableError, save_env
@@ -96,15 +96,13 @@ class GymnasiumEnv:
         sources = parse_sources(descriptor, self.name)
         with silence_mujoco():
             env = _made(self.factory, self.name)
-        from covey.envs.host.describer import sizes_of
-
         try:
             with Guard(self.name).calling("reset"):
                 sizes = sizes_of(env, sources, self.name)
         finally:
             env.close()
         about = descriptor_of(sources, sizes, low, high, self.spec.observation.is_vector)
-        factory = partial(_describing, self.factory, sources, sizes, self.name)
+        factory = partial(describing, self.factory, sources, sizes, self.name)
         described = probed(self.name, factory, self.spec.episode_length, self.spec.rewards)
         return replace(self, spec=replace(self.spec, descriptor=about), described=described)
 
@@ -277,15 +275,6 @@ def _pictured(factory: Callable[..., Any], size: int, beside: bool, name: str, *
     from covey.envs.host.pixels import Drawn
 
     return Drawn(_drawing(factory, name, size), size, beside, name)
-
-
-def _describing(
-    factory: Callable[..., Any], sources: tuple[Source, ...], sizes: tuple[int, ...], name: str, **options: Any
-) -> Any:
-    """Makes an environment whose observation also has its state descriptor."""
-    from covey.envs.host.describer import Describer
-
-    return Describer(factory(**options), sources, sizes, name)
 
 
 def _drawing(factory: Callable[..., Any], name: str, side: int = SIDE) -> Any:
