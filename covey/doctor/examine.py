@@ -16,7 +16,6 @@ from covey.evaluation.probe import Probe, probe
 from covey.evaluation.stats import Interval
 from covey.hyper.names import by_name
 from covey.hyper.schedule import hyper_at
-from covey.observation import OBS
 from covey.replay import Replay, Stored, in_time_order
 from covey.storage.best import read_members
 from covey.storage.finished import read_final
@@ -24,7 +23,6 @@ from covey.storage.folder import RunFolder
 from covey.storage.layout import WRITTEN, not_finite, restore, stored_replay
 from covey.storage.lineage import Lineage, read_lineage
 from covey.storage.metrics import read_fault, read_metrics
-from covey.types import EnvSpec
 
 MOST_RECORDS = 100_000
 """Records of the replay that are examined, the newest of every member."""
@@ -218,7 +216,8 @@ def _from_checkpoint(subject: Subject, facts: Facts, fittest: int | None) -> Fac
     count = len(stored.data)
     members = range(count) if fittest is None or fittest >= count else [fittest]
     each = [jax.tree.map(lambda x, i=i: x[i], stored) for i in range(count)]
-    data = [records_of(layout, each[i], program.spec, discount, scale) for i in members]
+    parts = list(program.spec.observation.parts)
+    data = [records_of(layout, each[i], parts, discount, scale) for i in members]
     whole = Data(*(np.concatenate(parts) for parts in zip(*data, strict=True)))
     facts = facts._replace(
         data=whole, episode_length=program.train_env.spec.episode_length, action_size=program.spec.action_size
@@ -229,19 +228,19 @@ def _from_checkpoint(subject: Subject, facts: Facts, fittest: int | None) -> Fac
     return facts._replace(probes=[each for each in probes if each is not None])
 
 
-def records_of(layout: Replay, stored: Stored, spec: EnvSpec, discount: float, scale: float) -> Data:
+def records_of(layout: Replay, stored: Stored, parts: Sequence[str], discount: float, scale: float) -> Data:
     """Returns the transitions in stored records [T, N, ...] of a replay, in time order.
 
     Args:
         layout: The layout of the replay.
         stored: The records of one member.
-        spec: The environment's own spec: of its observations, only the float32 numbers are examined.
+        parts: Parts of an observation that are the environment's own; only those of float32 numbers are examined.
         discount: The discount of one step, for the returns.
         scale: The factor of rewards, for the returns.
     """
     rows = stored.data
-    names = [layout.column(OBS), *(f"obs.{name}" for name in spec.observation.parts)]
-    known = [rows[..., layout.columns[name]] for name in dict.fromkeys(names) if name in layout.columns]
+    wanted = {*parts, *(f"obs.{name}" for name in parts)}
+    known = [rows[..., place] for name, place in layout.columns.items() if name in wanted]
     shown = np.concatenate(known, axis=-1) if known else np.zeros((*rows.shape[:2], 0), np.float32)
     records = layout.scalars(rows)
     returns = np.zeros_like(records["reward"])

@@ -15,7 +15,6 @@ from covey.errors import CoveyError, require, unknown
 from covey.evaluation import EVALUATION, Episodes, current_hypers
 from covey.hyper.space import Space, draw_hypers
 from covey.population.processes import SINGLE_PROCESS, ProcessGroup
-from covey.replay import Stored
 from covey.run.config import RunConfig
 from covey.run.limits import MOST_GENERATIONS, check_training
 from covey.run.policy import PolicyProgram, build_policy
@@ -25,7 +24,7 @@ from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.member import Population
 from covey.training.store import choose_axis
-from covey.training.trainer import Replay, Trainer, make_trainer
+from covey.training.trainer import Replay, Stored, Trainer, make_trainer
 
 if TYPE_CHECKING:
     from covey.storage.folder import RunFolder

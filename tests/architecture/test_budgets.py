@@ -10,11 +10,13 @@ BUDGETS = {
     # 900 before optimisers could be chosen by name, and the TD loss, the period of targets, TAAC's targets and its
     # options for each reward; and before the metrics of values, targets and TD errors and `q_values`. 1080 and 1170
     # before the parts of the recipes (torsos, batch normalisation with target networks and in the actor, C51, unit
-    # norm, bounded rewards), held noise and smooth actions.
-    "agents/sac": 1390,
-    "agents/taac": 1320,
+    # norm, bounded rewards), held noise and smooth actions. 1390 and 1320 before observations had parts: convolution,
+    # encoders of images, what the actor and the critics see.
+    "agents/sac": 1770,
+    "agents/taac": 1700,
     "population/pbt": 300,
-    "population/exchange": 900,
+    # 900 before the replay held images and stacks of frames.
+    "population/exchange": 1110,
     # 300 before checkpoints were hardened: every file is verified by its digest, synced and never reached through a
     # link, and safetensors are read in one pass that tells errors of the disk from wrong content.
     "storage/checkpoint": 460,

@@ -79,7 +79,7 @@ def test_returns_stop_at_terminations_and_at_the_ends_of_episodes():
     last = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
     record = Record(np.zeros((6, 1, 2)), np.zeros((6, 1, 1)), reward[:, None], terminated[:, None], last[:, None], {})
     rows = np.asarray(layout.add(layout.init(), jax.tree.map(jnp.asarray, record)).data)[0]
-    found = records_of(layout, Stored(rows, {}), covey.envs.make("mountaincar").spec, discount=0.5, scale=2.0)
+    found = records_of(layout, Stored(rows, {}), ["obs"], discount=0.5, scale=2.0)
     assert found.returns.tolist() == [3.0, 2.0, 3.5, 3.0, 2.0]
     assert found.reward.tolist() == [1.0] * 5 and found.obs.shape == (5, 2)
 
