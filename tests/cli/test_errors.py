@@ -108,17 +108,22 @@ TABLE = {
     "a discount above 1": ([*TRAIN, "--hyper.discount", "5"], "--hyper.discount must lie between 0 and 1, not 5"),
     "a rate below 0": ([*TRAIN, "--hyper.actor-lr", "linear:1:-1"], "--hyper.actor-lr must lie between 0 and 1e+06"),
     "a seed out of range": ([*TRAIN, "--seed", "5000000000"], "--seed 5000000000 is out of range"),
-    "skills on the host": (
+    "skills without a descriptor": (
         ["train", "diayn", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
-        "diayn learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+        "This environment has no state descriptor for skills to differ in. Choose coordinates of the observation, as in "
+        "--agent.skills.descriptor 0 1",
     ),
-    "skills on the host, of the observation": (
-        ["train", "dads", "--out", "OUT", "--env", "gymnasium:Pendulum-v1", "--agent.skills.descriptor", "observation"],
-        "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+    "a descriptor that is not there": (
+        ["train", "dads", "--out", "OUT", "--env", "gymnasium:Pendulum-v1", "--env-descriptor", "info:x"],
+        "--env-descriptor info:x: gymnasium:Pendulum-v1 has no 'x' in the info of reset and step. It has: none",
     ),
-    "skills of coordinates, on the host": (
-        ["train", "dads", "--agent.skills.descriptor", "0", "1", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
-        "dads learns skills in compiled environments only, and gymnasium:Pendulum-v1 runs on the host",
+    "a descriptor of a compiled environment": (
+        ["train", "dads", "--env-descriptor", "obs:0", "--out", "OUT", "--env", "point-free"],
+        "--env-descriptor is for Gymnasium's environments, and point-free is compiled",
+    ),
+    "limits without a descriptor": (
+        ["train", "sac", "--env-descriptor-low", "-1", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
+        "--env-descriptor-low and --env-descriptor-high are limits of an --env-descriptor",
     ),
     "too many steps": ([*TRAIN, "--steps", "1e10"], "--steps must be at most 2,147,483,647"),
     "unknown torso": ([*TRAIN, "--agent.networks.actor.kind", "resnet"], "There are: flash, mlp, simba, xqc"),

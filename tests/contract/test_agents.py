@@ -147,7 +147,8 @@ def test_actions_lie_in_the_box(loop, mode):
     agent = loop.trainer.agent
     members = population(loop).members
     state, hyper = jax.tree.map(lambda x: x[0], (members.agent, members.hyper))
-    obs = 100.0 * jax.random.normal(jax.random.key(0), (200, loop.trainer.env.spec.obs_size))
+    zeros = loop.trainer.env.spec.observation.zeros(200)
+    obs = jax.tree.map(lambda x: 100.0 * jax.random.normal(jax.random.key(0), x.shape), zeros)
     keys = jax.random.split(jax.random.key(1), 200)
     memory = jax.vmap(lambda k: agent.begin(state, hyper, k))(keys)
     decision = jax.vmap(lambda m, o, k: agent.act(state, hyper, m, o, k, mode))(memory, obs, keys)

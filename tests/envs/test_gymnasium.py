@@ -163,7 +163,7 @@ def test_wrong_names_and_spaces_are_early_errors(name: str, message: str):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["diayn", "--env", "gymnasium:Pendulum-v1"], "compiled environments only"),
+        (["diayn", "--env", "gymnasium:Pendulum-v1"], "no state descriptor"),
         (["td3", "--env", "gymnasium:Pendulum-v1", "--workers", "3"], "--workers 3 is more than the 1 environments"),
         (["td3", "--env", "pendulum", "--workers", "1"], "--workers is for host environments"),
     ],
