@@ -110,7 +110,7 @@ TABLE = {
     "a seed out of range": ([*TRAIN, "--seed", "5000000000"], "--seed 5000000000 is out of range"),
     "skills without a descriptor": (
         ["train", "diayn", "--out", "OUT", "--env", "gymnasium:Pendulum-v1"],
-        "This environment has no state descriptor for skills to differ in. Choose coordinates of the observation, as in "
+        "no state descriptor for skills to differ in. Choose coordinates of the observation, as in "
         "--agent.skills.descriptor 0 1",
     ),
     "a descriptor that is not there": (
