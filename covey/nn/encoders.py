@@ -79,7 +79,7 @@ class DrQ(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        _require_pixels("drq", x, 3 + 4 * len(self.channels))
+        _require_pixels("drq", x, 4 * len(self.channels) - 1)
         x = scaled(x)
         for i, channels in enumerate(self.channels):
             x = nn.relu(Convolution(channels, 3, 2 if i == 0 else 1, weights=self.weights)(x))

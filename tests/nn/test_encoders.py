@@ -103,7 +103,7 @@ def test_images_are_scaled_once_and_floats_are_not():
     assert scaled(jnp.array([7.0]))[0] == 7.0
 
 
-@pytest.mark.parametrize(("kind", "least"), [("drq", 19), ("nature", 36), ("impala", 8)])
+@pytest.mark.parametrize(("kind", "least"), [("drq", 15), ("nature", 36), ("impala", 8)])
 def test_an_image_that_is_too_small_is_named(kind: str, least: int):
     module = ENCODERS[kind]()
     with pytest.raises(CoveyError, match=f"at least {least} x {least} pixels, not 7 x 7"):

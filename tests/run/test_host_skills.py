@@ -32,7 +32,7 @@ def train(algorithm: str, out: Path) -> covey.Run:
     return covey.train(algorithm, out=out, quiet=True, agent=SMALL[algorithm], **TINY)
 
 
-@pytest.mark.parametrize("algorithm", ["diayn", "dads"])
+@pytest.mark.parametrize("algorithm", ["diayn", pytest.param("dads", marks=pytest.mark.slow)])
 def test_skills_train_resume_exactly_evaluate_and_are_drawn(algorithm: str, tmp_path: Path, monkeypatch, capsys):
     whole = train(algorithm, tmp_path / "whole")
     evaluate = Session._evaluate_and_tune
