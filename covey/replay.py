@@ -364,7 +364,7 @@ class Replay:
 
         Args:
             rows: Rows of the replay.
-            frames: By name, the stacked frames [..., *shown] of the parts that are not in the rows.
+            frames: By name, the stacked frames [..., height, width, channels] of the parts that are not in the rows.
         """
         field = {name: rows[..., place] for name, place in self.columns.items()}
         reward, terminated, last = self.scalars(rows).values()

@@ -315,7 +315,8 @@ def _replay_memory(program: Program) -> str:
     if not replay.frames:
         return ""
     total = replay.record_bytes * replay.rows * replay.streams * program.loop.members
-    return f" ({total / 2**30:.2g} GiB, {replay.record_bytes / 1000:.3g} kB a step)"
+    size = f"{total / 2**30:.3g} GiB" if total >= 2**30 else f"{total / 2**20:.2g} MiB"
+    return f" ({size}, {replay.record_bytes / 1000:.3g} kB a step)"
 
 
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Basis) -> None:

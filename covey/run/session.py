@@ -19,7 +19,7 @@ from covey.run.stopping import Stopping
 from covey.run.tuning import Tuning
 from covey.storage.checkpoint import require_fields
 from covey.storage.folder import disk_errors
-from covey.storage.layout import AGENT, HYPER, REPLAY, best_arrays, not_finite, pack, pack_best, unpack, with_hypers
+from covey.storage.layout import AGENT, HYPER, best_arrays, not_finite, pack, pack_best, unpack, with_hypers
 from covey.storage.metrics import RunFiles, finite
 from covey.storage.shards import read_newest, remove_unused
 from covey.storage.store import KEEP, Store, Writer
@@ -415,9 +415,7 @@ class Session:
         self.writer.check()
         self._announce_checkpoint()
         self._stop_if_asked()
-        replay = self.program.loop.trainer.replay
-        held = min(self._rows(), replay.rows) * replay.streams * self.program.loop.members
-        if self.group.any_process(self.writer.due(replay.record_bytes * held)):
+        if self.group.any_process(self.writer.due(self._replay_bytes())):
             self._save()
 
     def _announce_checkpoint(self) -> None:
@@ -426,6 +424,11 @@ class Session:
         if step >= 0 and self.writer.is_idle:
             self.written_step = -1
             self._call("on_checkpoint", step=step, path=self.states.path(step))
+
+    def _replay_bytes(self) -> int:
+        """Returns the bytes of the filled part of the replay, which are most of a checkpoint's."""
+        replay = self.program.loop.trainer.replay
+        return min(self._rows(), replay.rows) * replay.streams * self.program.loop.members * replay.record_bytes
 
     def _rows(self) -> int:
         return int(self.population.replay.written)
@@ -469,7 +472,7 @@ class Session:
             if writes:
                 remove_unused(self.folder, self.group.count)
 
-        self.writer.start(write, since, arrays[REPLAY].nbytes)
+        self.writer.start(write, since, self._replay_bytes())
         self.saved_block = self.block
         self.written_step = step
 

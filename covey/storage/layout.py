@@ -139,7 +139,7 @@ def with_hypers(arrays: Arrays, prefix: str, values: Mapping[str, float]) -> Arr
 
 def is_per_member(name: str) -> bool:
     """Returns whether the first axis of an array is that of the members."""
-    return name.startswith(MEMBERS) or name == REPLAY
+    return name.startswith((MEMBERS, FRAMES)) or name == REPLAY
 
 
 def snapshot(tree: Any) -> Arrays:

@@ -117,8 +117,9 @@ def test_an_encoder_may_have_no_options(share: bool):
         assert kernel.shape[-3:] == (2, 1, 3)
         action = agent.act(state, TD3Hyper(), (), jnp.ones(4), jax.random.key(1), "greedy").action
         assert action.shape == (1,) and bool(jnp.isfinite(action).all())
-        with pytest.raises(CoveyError, match="'conv' has no option 'hidden'"):
-            Torso("conv", hidden=(64,)).module()
+        assert Torso("conv", hidden=(64,)).module() == Torso("conv", hidden=()).module(), "a preset may set `hidden`"
+        with pytest.raises(CoveyError, match="'conv' has no option 'norm'"):
+            Torso("conv", hidden=(), norm="layer").module()
     finally:
         del TORSOS["conv"]
 

@@ -28,7 +28,9 @@ def population(written: int = 3) -> dict[str, Any]:
     agent = {"actor": [jnp.ones((2, 3)), jnp.zeros((2, 1))]}
     members = {"agent": agent, "key": jax.random.split(jax.random.key(0), 2)}
     data = jnp.arange(2.0 * ROWS * 4).reshape(2, ROWS, 1, 4)
-    return {"members": members, "replay": {"data": data, "written": jnp.int32(written)}, "block": jnp.int32(7)}
+    frames = {"camera": jnp.arange(2 * ROWS * 6, dtype=jnp.uint8).reshape(2, ROWS, 1, 6)}
+    replay = {"data": data, "written": jnp.int32(written), "frames": frames}
+    return {"members": members, "replay": replay, "block": jnp.int32(7)}
 
 
 def best() -> dict[str, np.ndarray]:
@@ -43,12 +45,13 @@ def test_names_are_paths():
         "members/key": (2, 2),
         "replay/data": (2, 3, 1, 4),
         "replay/written": (),
+        "replay/frames/camera": (2, 3, 1, 6),
         "block": (),
         "best/agent/actor": (3,),
         "best/hyper/tau": (),
     }
     assert [name for name in arrays if is_per_member(name)] == [
-        *("members/agent/actor/0", "members/agent/actor/1", "members/key", "replay/data")
+        *("members/agent/actor/0", "members/agent/actor/1", "members/key", "replay/data", "replay/frames/camera")
     ]
 
 
@@ -57,7 +60,9 @@ def test_a_population_comes_back(written: int):
     original = population(written)
     found = unpack(jax.eval_shape(lambda: original), pack(original, best()))
     filled = min(written, ROWS)
-    np.testing.assert_array_equal(found["replay"].pop("data"), original["replay"].pop("data")[:, :filled])
+    for name in ("data", "frames"):
+        one, two = found["replay"].pop(name), original["replay"].pop(name)
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:, :filled]), one, two)
     assert jax.tree.structure(found) == jax.tree.structure(original)
     for one, two in zip(jax.tree.leaves(snapshot(found)), jax.tree.leaves(snapshot(original)), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -79,6 +84,8 @@ def test_a_replay_of_another_shape_is_refused():
     for template, changed in ((smaller, arrays), (population(), arrays | {"replay/data": np.zeros(3, np.float32)})):
         with pytest.raises(CoveyError, match="replay in the checkpoint does not match"):
             unpack(template, changed)
+    with pytest.raises(CoveyError, match="replay in the checkpoint does not match"):
+        unpack(population(), {name: x for name, x in arrays.items() if "camera" not in name})
     del arrays["replay/data"]
     with pytest.raises(CoveyError, match="no replay"):
         unpack(population(), arrays)
