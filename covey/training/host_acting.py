@@ -74,7 +74,9 @@ class Acting:
         shape: tuple[int, ...] = decision.action.shape[:-1]
         action = np.asarray(decision.action)
         step = batch.step(action.reshape(-1, action.shape[-1]))
-        obs = jax.tree.map(lambda x, old: x.reshape(old.shape), step.obs, self.obs)
+        # A vector is the usual case, and `tree.map` would take longer than the rest of this line.
+        vector = isinstance(self.obs, np.ndarray)
+        obs = step.obs.reshape(self.obs.shape) if vector else jax.tree.map(_shaped, step.obs, self.obs)
         terminated, truncated, broken = (x.reshape(shape) for x in step[2:])
         ended = self.last | broken
         going = ~ended
@@ -129,6 +131,10 @@ class Acting:
         clock = self.clock.astype(np.int32)
         parts = World(host, self.obs, self.memory, self.first, self.last, clock, self.returns, self.episodes)  # type: ignore[arg-type]
         return jax.tree.map(lambda x: jnp.asarray(jax.device_put(x, learner)), parts)
+
+
+def _shaped(x: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return x.reshape(like.shape)
 
 
 def _numpy(array: Any) -> Any:
