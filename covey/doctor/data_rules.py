@@ -120,6 +120,8 @@ def observation_scale(facts: Facts) -> Finding | None:
     """Observations that are large, or whose coordinates have very different scales, and are not normalised."""
     if facts.data is None or facts.option("normalise.observations") or len(facts.data.obs) < 2:
         return None
+    if not facts.data.obs.size:  # images alone, which their encoder scales
+        return None
     obs = facts.data.obs.astype(np.float64)
     sizes = np.sqrt(np.mean(obs**2, axis=0))
     deviation = np.std(obs, axis=0)

@@ -89,6 +89,14 @@ def test_the_replays_memory_is_printed(whole: covey.Run, tmp_path: Path, capsys)
     assert "replay 1,000 steps (0.75 MiB, 0.784 kB a step)" in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_doctor_examines_runs_with_images(whole: covey.Run, tmp_path: Path):
+    assert not whole.doctor().left_out
+    options = SMALL | {"env_pixels_beside": False, "agent": SMALL["agent"] | {"actor_observations": []}}
+    run = covey.train("sac", steps=200, out=tmp_path / "run", **options)
+    found = run.doctor()
+    assert not found.left_out and "observation_scale" not in [each.rule for each in found.findings]
+
+
 def test_too_large_a_replay_is_an_error_before_the_start(tmp_path: Path):
     with pytest.raises(CoveyError, match=r"for the replay.*Lower `capacity`"):
         covey.train("sac", env="pendulum", env_pixels=256, capacity=10_000_000, steps=2_000, out=tmp_path / "run")
