@@ -22,8 +22,8 @@ def convolve(x: Array, kernel: Array, stride: int, padding: Padding) -> Array:
     """Returns the convolution of images [N, H, W, C] with a kernel [h, w, C, features].
 
     Its gradient is written out for CPUs. XLA has fast CPU code for a plain convolution only: in a compiled loop the
-    gradients that it derives run 25 times slower than the formulas below (docs/observations.md). Accelerators use the
-    derived ones.
+    gradients that it derives take many times longer than the formulas below (docs/observations.md). Accelerators use
+    the derived ones.
 
     Args:
         x: Images.
