@@ -148,11 +148,11 @@ class Observation:
         return {OBS: obs} if self.is_array else {name: obs[name] for name, _ in self.named}
 
     def zeros(self, *rows: int) -> Obs:
-        """Returns observations [*rows, ...] of zeros, in NumPy."""
+        """Returns observations of zeros with the leading axes `rows`, in NumPy."""
         return self.of_names({name: np.zeros((*rows, *part.shown), part.dtype) for name, part in self.named})
 
     def rows(self, obs: Obs) -> tuple[int, ...]:
-        """Returns the leading axes of observations [*rows, ...]."""
+        """Returns the leading axes of observations."""
         name, part = self.named[0]
         shape = np.shape(self.by_name(obs)[name])
         return tuple(shape[: len(shape) - len(part.shape)])

@@ -422,7 +422,7 @@ def frames_back(last: Array, stack: int, skipped: int = 0) -> Array:
 
 
 def stack_frames(found: Array, part: Part) -> Array:
-    """Returns flat frames [..., stack, size] of a part as the policy receives them, [..., *shown]."""
+    """Returns flat frames [..., stack, size] of a part as the policy receives them, with the shape `Part.shown`."""
     rows = found.shape[:-2]
     found = found.reshape(*rows, part.stack, *part.shape)
     if part.stack == 1:

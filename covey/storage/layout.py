@@ -67,13 +67,13 @@ def unpack(template: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     """
     require(REPLAY in arrays, "The checkpoint holds no replay.")
     data, frames = stored_replay(arrays)
-    filled = data.shape[1]
+    filled = data.shape[1:2]
     like = template["replay"]
     found = [(data, like["data"]), *((x, like["frames"].get(name, like["data"])) for name, x in frames.items())]
     fits = frames.keys() == like["frames"].keys()
     for x, expected in found:
         fits &= x.shape[:1] == expected.shape[:1] and x.shape[2:] == expected.shape[2:] and x.dtype == expected.dtype
-        fits &= x.shape[1] == filled <= expected.shape[1]
+        fits &= x.shape[1:2] == filled <= expected.shape[1:2]
     require(fits, "The replay in the checkpoint does not match this program.")
     others = {name: x for name, x in arrays.items() if not name.startswith((REPLAY, FRAMES, BEST))}
     rest = restore({**template, "replay": {"written": like["written"]}}, others)
