@@ -43,6 +43,14 @@ CHANGES = {
     "epsilon": "`--agent.optimisers.actor.epsilon 1e-5 --agent.optimisers.critic.epsilon 1e-5`",
 }
 """The changes of the study, in the order of the table."""
+SAC_STUDY = {
+    "covey, the campaign's run": "sac-cheetah",
+    "SBX, the same settings: `python -m benchmarks.peers.curve sbx sac HalfCheetah-v5 --seed 1000`": (
+        "study-sac-cheetah-sbx"
+    ),
+    "covey with Tianshou's learning rate: `--lr 1e-3 --seed 1000`": "study-sac-cheetah-lr",
+}
+"""The rows of the study of SAC, and their files."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,15 @@ class Curve:
 
     def at(self, step: int) -> np.ndarray | None:
         """Returns the returns [S] of the evaluation at a step, or None if it is not whole."""
-        found = np.flatnonzero(self.steps == step)
-        if not found.size or np.isnan(self.returns[found[0]]).any():
+        found = self.index(step)
+        if found is None or np.isnan(self.returns[found]).any():
             return None
-        return self.returns[found[0]]
+        return self.returns[found]
+
+    def index(self, step: int) -> int | None:
+        """Returns the index of the evaluation at a step, or at the end of the block with it: at most 0.1 % later."""
+        found = np.flatnonzero((self.steps >= step) & (self.steps <= step + step // 1000))
+        return int(found[0]) if found.size else None
 
 
 @dataclass(frozen=True)
@@ -216,13 +229,13 @@ def our_rows(results: Results, run: Run, step: int) -> Iterator[str]:
     if curve is None:
         yield from (f"{step:,}", *["-"] * 6)
         return
-    at = step
-    returns = curve.at(step)
-    if returns is None:
+    where, returns = curve.index(step), curve.at(step)
+    is_there = returns is not None
+    if where is None or returns is None:
         whole = curve.whole()
-        at, returns = int(whole.steps[-1]), whole.returns[-1]
-    where = int(np.flatnonzero(curve.steps == at)[0])
-    yield f"{step:,}" if at == step else f"**{at:,}** instead of {step:,}"
+        where, returns = int(np.flatnonzero(curve.steps == whole.steps[-1])[0]), whole.returns[-1]
+    at = int(curve.steps[where])
+    yield f"{at:,}" if is_there else f"**{at:,}** instead of {step:,}"
     yield from describe(returns)
     yield duration(float(curve.seconds[where]))
     yield "-" if np.isnan(curve.repeated[where]) else f"{curve.repeated[where]:.2f}"
@@ -409,6 +422,23 @@ def study(results: Results) -> Iterator[str]:
             yield ""
 
 
+def sac_study(results: Results) -> Iterator[str]:
+    """Yields the study of SAC on HalfCheetah: other settings, and another library with the same settings."""
+    rows: list[list[str]] = []
+    for label, name in SAC_STUDY.items():
+        curve = results.curves.get(name) or read_curve(results.folder / f"{name}.csv")
+        if curve is None:
+            rows.append([label, "-", *["not run yet"] * 3])
+            continue
+        cells = [found for step in (50_000, 100_000) if (found := curve.at(step)) is not None]
+        means = [number(x.mean()) for x in cells] + ["-"] * (2 - len(cells))
+        each = ", ".join(number(x) for x in cells[-1]) if cells else "-"
+        rows.append([label, f"{curve.seeds.size}", *means, each])
+    yield "## SAC on HalfCheetah beside other settings"
+    yield ""
+    yield from table(("", "seeds", "50,000", "100,000", "each seed, last"), rows)
+
+
 def progress(results: Results) -> Iterator[str]:
     """Yields the list of runs: how far each got, and its command."""
     yield "## The runs"
@@ -445,7 +475,7 @@ def sources(results: Results) -> Iterator[str]:
 def render(results: Results) -> str:
     """Returns the generated part of the page."""
     lines = ["## Results", ""]
-    for part in (task_sections, beside_published, improvements, equal_time, study, progress, sources):
+    for part in (task_sections, beside_published, improvements, equal_time, study, sac_study, progress, sources):
         lines += part(results)
     return "\n".join(lines).strip() + "\n"
 

@@ -4,7 +4,7 @@ Three tiers, and where to find them:
 
 1. Runs, with a folder, exact resume, progress and figures: `train`, `evolve`, `resume`, `load`, `Run`.
 2. The library, in memory, with no file and no terminal: environments (`envs`), agents (`TD3`, `SAC`, `TAAC`, `DIAYN`,
-   `DADS`), `make_trainer`, `DeviceLoop`, `HostLoop`, `evaluate`, `PBT`, `exchange`, `draw_hypers`.
+   `DADS`, `METRA`), `make_trainer`, `DeviceLoop`, `HostLoop`, `evaluate`, `PBT`, `exchange`, `draw_hypers`.
 3. Parts, for your own training loop: `Agent.update`, `Replay.add` and `Replay.sample`, and the modules of `covey.nn`.
 
 Your own environments, adapters, agents, networks and trackers get a name with the `register_*` functions.
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
     from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
     from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
+    from covey.agents.skills.metra import METRA, METRA_SPACE, METRAConfig, METRAHyper
     from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
     from covey.agents.targets import register_target
     from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         register_torso,
         report,
         resume,
+        skills_page,
         train,
     )
     from covey.callbacks import Callback, Event, register_callback
@@ -96,11 +98,12 @@ _NAMES = {
     "agents.sac": "SAC SAC_SPACE SACConfig SACHyper",
     "agents.skills.dads": "DADS DADS_SPACE DADSConfig DADSHyper",
     "agents.skills.diayn": "DIAYN DIAYN_SPACE DIAYNConfig DIAYNHyper",
+    "agents.skills.metra": "METRA METRA_SPACE METRAConfig METRAHyper",
     "agents.taac": "TAAC TAAC_SPACE TAACConfig TAACHyper",
     "agents.targets": "register_target",
     "agents.td3": "TD3 TD3_SPACE TD3Config TD3Hyper",
     "api": "evolve load register_actor_head register_agent register_critic_head register_encoder register_env "
-    "register_recipe register_torso report resume train",
+    "register_recipe register_torso report resume skills_page train",
     "callbacks": "Callback Event register_callback",
     "envs": "register_adapter",
     "envs.base": "Env HostEnv",

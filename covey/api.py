@@ -26,6 +26,7 @@ from covey.run.presets import Basis
 from covey.run.run import Run
 from covey.storage.folder import RunFolder
 from covey.web.report import write_report
+from covey.web.skills import write_skills_page
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -312,6 +313,34 @@ def report(*runs: Run | str | Path, out: str | Path | None = None) -> Path:
     """
     folders = [run.path if isinstance(run, Run) else Path(run) for run in runs]
     return write_report(folders, Path(out) if out is not None else None, examine=True)
+
+
+def skills_page(
+    run: Run | str | Path, out: str | Path | None = None, *, skills: Sequence[int] | None = None, seed: int = 0
+) -> Path:
+    """Writes a page on which the user picks a skill of a run on a map and sees its path, its numbers and its film.
+
+    It is one HTML file that makes no request.
+
+    Args:
+        run: The run, or its folder.
+        out: The file; by default media/skills.html in the run folder.
+        skills: The numbers of at most 36 skills, among those that `run.plot_skills` shows; by default all of them, or
+            36 that represent them.
+        seed: The seed of the start state, which all skills share.
+
+    Returns:
+        The file.
+
+    Raises:
+        CoveyError: The agent learns no skills, there is no such skill, or the file is no HTML file.
+
+    Example:
+        >>> covey.skills_page("runs/point-free-diayn-0")
+        PosixPath('runs/point-free-diayn-0/media/skills.html')
+    """
+    found = run if isinstance(run, Run) else load(run)
+    return write_skills_page(found, Path(out) if out is not None else None, skills, seed)
 
 
 def register_env(name: str, factory: Callable[..., envs.Env], summary: str = "") -> None:

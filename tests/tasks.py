@@ -50,6 +50,12 @@ SMALL |= {
         "learn_variance": True,
         "skills": {"kind": "continuous", "resample": 0.2, "smerl": True, "smerl_target": -1e3},
     },
+    # With many dimensions, some steps in the representation are longer than 1, so that the dual variable matters.
+    "metra": {
+        "sac": _SKILLED,
+        "representation": {"hidden": (16,)},
+        "skills": {"kind": "continuous", "prior": "sphere", "dimensions": 64, "smerl": True, "smerl_target": -1e3},
+    },
 }
 """Options that make every agent of the registry small; an agent that is not here has its defaults."""
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from covey.agents.sac import SAC, SAC_SPACE, SACConfig, SACHyper
 from covey.agents.skills.dads import DADS, DADS_SPACE, DADSConfig, DADSHyper
 from covey.agents.skills.diayn import DIAYN, DIAYN_SPACE, DIAYNConfig, DIAYNHyper
+from covey.agents.skills.goals import Towards
+from covey.agents.skills.metra import METRA, METRA_SPACE, METRAConfig, METRAHyper
 from covey.agents.skills.planner import Planner
 from covey.agents.taac import TAAC, TAAC_SPACE, TAACConfig, TAACHyper
 from covey.agents.td3 import TD3, TD3_SPACE, TD3Config, TD3Hyper
@@ -28,7 +30,7 @@ class Entry(NamedTuple):
         fitness: The measure that ranks a population, unless the user names another.
         curve: The metric of the learning curve.
         progress: Measures of skills for the progress line; those that a run does not have are left out.
-        make_planner: `make_planner(agent, planning)` returns a policy that reaches goals; None if the agent can't plan.
+        make_planner: `make_planner(agent, planning)` returns a policy that reaches goals; None if the agent has none.
 
     Example:
         >>> entry = covey.Entry(config=DPGConfig, hyper=DPGHyper, space=DPG_SPACE, make=DPG, summary="policy gradient")
@@ -88,6 +90,7 @@ REGISTRY: dict[str, Entry] = {
         fitness="information",
         curve="skills/information",
         progress=("information", "accuracy"),
+        make_planner=Towards,
     ),
     "dads": Entry(
         config=DADSConfig,
@@ -100,6 +103,18 @@ REGISTRY: dict[str, Entry] = {
         curve="skills/information",
         progress=("information", "accuracy", "explained_10"),
         make_planner=Planner,
+    ),
+    "metra": Entry(
+        config=METRAConfig,
+        hyper=METRAHyper,
+        space=METRA_SPACE,
+        make=METRA,
+        summary="learns skills that go far in different directions, and reaches goals with them",
+        is_skill_agent=True,
+        fitness="dependency",
+        curve="skills/dependency",
+        progress=("dependency", "squared_step", "cells"),
+        make_planner=Towards,
     ),
 }
 

@@ -14,7 +14,7 @@ from covey.errors import CoveyError
 
 FIELD = re.compile(r"`([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*)`")
 COMMAND_OPTIONS = {"out", "config", "preset", "recipe", "goal", "random", "radius", "lr", "hidden", "seeds"}
-COMMAND_OPTIONS |= {"skill", "member", "explore"}
+COMMAND_OPTIONS |= {"skill", "member", "explore", "within", "skills"}
 COMMAND_OPTIONS |= {"host", "port", "allow_remote"}
 COMMAND_OPTIONS |= {"coordinator", "processes", "process", "ray_address"}
 """Options of commands that are no fields of a configuration."""
@@ -68,7 +68,7 @@ def _has_field(owner: type, name: str) -> bool:
 def _paths(owner: type, arguments: list[str]) -> Iterator[str]:
     """Yields the paths at which a configuration type is mounted, those of the named agent first."""
     from covey import agents
-    from covey.agents.skills.planner import Planning
+    from covey.agents.skills.goals import Planning
     from covey.population.pbt import PBT
 
     named = [agents.REGISTRY[text] for text in arguments if text in agents.REGISTRY]

@@ -57,7 +57,11 @@ EXAMPLES = {
     "plot": ("covey plot runs/pendulum-td3-0 runs/pendulum-sac-0 --out curves.png",),
     "report": ("covey report runs/pendulum-td3-0 runs/pendulum-sac-0 --out report.html",),
     "video": ("covey video runs/pendulum-td3-0 --out swing.mp4",),
-    "skills": ("covey skills runs/point-free-diayn-0",),
+    "skills": (
+        "covey skills runs/point-free-diayn-0",
+        "covey skills runs/point-free-diayn-0 --video --skills 0 3 5",
+        "covey skills runs/point-free-diayn-0 --page",
+    ),
     "plan": ("covey plan runs/point-free-dads-0 --goal 3,4 --goal -2,1",),
     "lineage": ("covey lineage runs/reacher-sac-0",),
     "replay": ("covey replay runs/pendulum-td3-0 --out pendulum.safetensors",),

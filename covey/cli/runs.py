@@ -126,43 +126,65 @@ def _curve_of(configs: list[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class SkillsOptions:
-    """Plots the trajectories of every skill of a run, and writes their ends as CSV."""
+    """Plots the trajectories of every skill of a run, and writes their ends as CSV; or films the skills."""
 
     run: tyro.conf.Positional[Path]
     """The run folder."""
     out: Path | None = None
-    """The PNG to write; by default media/skills.png of the run."""
+    """The file to write; by default media/skills.png of the run, .mp4 (without ffmpeg .gif) or .html."""
+    video: bool = False
+    """Write a film of several skills side by side instead."""
+    page: bool = False
+    """Write a page on which you pick a skill and see it instead."""
+    skills: tuple[int, ...] = ()
+    """The numbers of the skills in the film or on the page; by default those that represent all."""
+    seed: int = 0
+    """Seed of the start state in the film or on the page."""
 
 
 def skills(arguments: list[str]) -> None:
-    from covey.api import load
+    from covey.api import load, skills_page
     from covey.storage.folder import disk_errors
 
     options = parse(SkillsOptions, arguments, "skills")
+    filmed = options.video or options.page
+    usage(filmed or not options.skills, "--skills chooses those of a film or a page: add --video or --page.")
+    usage(not (options.out and options.video and options.page), "--out names one file: give --video or --page.")
     out = options.out or options.run / "media" / "skills.png"
-    require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
+    require(
+        filmed or out.suffix == ".png",
+        f"--out must name a PNG, for example {out / 'curve.png'}, not {out}. A film needs --video, and a page --page.",
+    )
     run = load(options.run)
+    how = {"skills": options.skills or None, "seed": options.seed}
     with disk_errors(out.parent):
-        run.plot_skills(out)
-    print(f"{out}\n{out.with_suffix('.csv')}")
+        if options.video:
+            print(run.film_skills(options.out, **how))
+        if options.page:
+            print(skills_page(run, options.out, **how))
+        if not filmed:
+            run.plot_skills(out)
+            print(f"{out}\n{out.with_suffix('.csv')}")
 
 
 def _plan_options() -> Any:
     """Returns the options of `covey plan`. Imported late, because the planner imports jax."""
-    from covey.agents.skills.planner import Planning
+    from covey.agents.skills.goals import Planning
 
     @dataclass(frozen=True)
     class PlanOptions:
-        """Reaches goals by planning over the skills of a DADS run, without further training."""
+        """Reaches goals with the skills of a run, without further training."""
 
         run: tyro.conf.Positional[Path]
         """The run folder."""
         planning: Planning = field(default_factory=Planning)
-        """Planner settings."""
+        """Settings of the planner of DADS."""
         goal: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
         """A goal in the descriptor's coordinates, such as 3,4; several are visited in turn in one episode."""
         random: int = 0
         """Instead of --goal: the number of episodes, each with a random goal."""
+        within: float | None = None
+        """Greatest distance of random goals from the middle of the descriptor's limits."""
         radius: float | None = None
         """Distance at which a goal counts as reached; by default 5 % of the width of the descriptor's limits."""
         steps: int = 0
@@ -187,6 +209,7 @@ def plan(arguments: list[str]) -> None:
     out = options.out or options.run / "media" / "plan.png"
     require(out.suffix == ".png", f"--out must name a PNG, for example {out / 'curve.png'}, not {out}.")
     usage(bool(options.goal) != bool(options.random), "Give goals, as in --goal 3,4 --goal -2,1, or --random 20.")
+    usage(options.within is None or bool(options.random), "--within is for random goals: add --random 20.")
     require(options.steps >= 0, f"--steps must not be negative, not {options.steps}.")
     goals = [numbers(text) for text in options.goal]
     run, how = load(options.run), {"planning": options.planning, "radius": options.radius, "seed": options.seed}
@@ -194,7 +217,7 @@ def plan(arguments: list[str]) -> None:
         if options.goal:
             plans = [run.plan(goals, out, steps=options.steps, **how)]
         else:
-            plans = run.random_plans(options.random, out, **how)
+            plans = run.random_plans(options.random, out, within=options.within, **how)
     for plan in plans:
         for goal, step in zip(plan.goals, plan.steps, strict=True):
             where = ", ".join(f"{x:.2f}" for x in goal)

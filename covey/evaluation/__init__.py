@@ -6,7 +6,7 @@ from covey.evaluation.host_skills import HostSkills, host_plan_paths
 from covey.evaluation.policy import FixedSkill, TrainedPolicy, chosen_skill, q_values
 from covey.evaluation.record import GIF_FRAMES, frame_interval, record
 from covey.evaluation.rollout import Episode, Episodes
-from covey.evaluation.skills import measure, plan_paths, skill_paths
+from covey.evaluation.skills import measure, plan_paths, policy_paths, skill_paths
 from covey.evaluation.stats import Interval, mean_interval
 from covey.evaluation.summary import Evaluation, html_table
 
@@ -32,6 +32,7 @@ __all__ = [
     "mean_interval",
     "measure",
     "plan_paths",
+    "policy_paths",
     "q_values",
     "record",
     "skill_paths",

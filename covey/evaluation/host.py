@@ -266,13 +266,21 @@ class HostEvaluator:
 
 
 def record_host(
-    policy: Policy[Any, Any, Any], env: HostEnv, state: Any, hyper: Any, key: Key, steps: int, draw_every: int = 0
+    policy: Policy[Any, Any, Any],
+    env: HostEnv,
+    state: Any,
+    hyper: Any,
+    key: Key,
+    steps: int,
+    draw_every: int = 0,
+    memory: Any = None,
 ) -> Episode:
     """Records one greedy episode of at most `steps` steps, with a picture every `draw_every` steps (0 for none)."""
     states, hypers = jax.tree.map(lambda x: jnp.asarray(x)[None], (state, hyper))
+    memories = None if memory is None else jax.tree.map(lambda x: jnp.asarray(x)[None, None], memory)
     batch = env.open(1, draws=draw_every > 0)
     try:
-        rollout = HostRollout(policy, batch, states, hypers, key, 1)
+        rollout = HostRollout(policy, batch, states, hypers, key, 1, memory=memories)
         pictures: list[Any] = [batch.frame(0) if draw_every else None]
         obs = [_first(rollout.obs)]
         actions = []

@@ -25,7 +25,8 @@ def record(
     hyper: Any,
     key: Key,
     steps: int = 0,
-    frames_per_second: int = GIF_FRAMES,
+    frames_per_second: float = GIF_FRAMES,
+    memory: Any = None,
 ) -> Episode:
     """Records one greedy episode.
 
@@ -38,6 +39,7 @@ def record(
         steps: The most steps; 0 for the environment's time limit, but no more than 300.
         frames_per_second: The most pictures per second of simulated time that will be shown; 0 for none. A host
             environment takes them while it runs; the states of a compiled one can be drawn later.
+        memory: The policy's memory at the first step, such as that of a skill; by default a new one.
 
     Returns:
         The episode.
@@ -46,8 +48,8 @@ def record(
     with silence_xla():
         if isinstance(env, HostEnv):
             every = frame_interval(env, frames_per_second) if frames_per_second else 0
-            return record_host(policy, env, state, hyper, key, steps, every)
-        start, found = jax.device_get(watch(policy, env, state, hyper, key, steps))
+            return record_host(policy, env, state, hyper, key, steps, every, memory)
+        start, found = jax.device_get(watch(policy, env, state, hyper, key, steps, memory))
     length = int(np.argmax(found.terminated)) + 1 if found.terminated.any() else steps
     found = jax.tree.map(lambda x: x[:length], found)
     later = [jax.tree.map(lambda x, t=t: x[t], found.env) for t in range(length)]
@@ -55,6 +57,6 @@ def record(
     return Episode([start.env, *later], obs, found.action, found.annotations, found.reward)
 
 
-def frame_interval(env: Env | HostEnv, most: int) -> int:
+def frame_interval(env: Env | HostEnv, most: float) -> int:
     """Returns the number of steps between two frames, for at most `most` frames per second."""
     return max(1, round(env.spec.frames_per_second / most))

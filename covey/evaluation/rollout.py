@@ -244,9 +244,9 @@ def roll(
 
 @partial(jax.jit, static_argnames=("policy", "env", "steps"))
 def watch(
-    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, steps: int
+    policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, steps: int, memory: Any = None
 ) -> tuple[Situation, GreedyStep]:
-    """Makes a fixed number of greedy steps with a new memory (see `roll`). Compiled."""
+    """Makes a fixed number of greedy steps (see `roll`), with a new memory unless one is given. Compiled."""
     key_reset, key_begin, key_run = jax.random.split(key, 3)
-    memory = policy.begin(state, hyper, key_begin)
+    memory = policy.begin(state, hyper, key_begin) if memory is None else memory
     return roll(policy, env, state, hyper, memory, (key_reset, key_run), steps)

@@ -63,6 +63,18 @@ def plan_paths(
     return jax.vmap(one)(states, keys)
 
 
+@partial(jax.jit, static_argnames=("policy", "env"))
+def policy_paths(policy: Policy[Any, Any, Any], env: Env, state: Any, hyper: Any, keys: Key) -> tuple[Obs, Array]:
+    """Runs one greedy episode for each key [N]; an agent draws its skill. Returns what `_path` does, [N, ...]."""
+
+    def one(key: Key) -> tuple[Obs, Array]:
+        key_begin, key_path = jax.random.split(key)
+        memory = policy.begin(state, hyper, key_begin)
+        return _path(policy, env, state, hyper, memory, key_path, env.spec.episode_length)
+
+    return jax.vmap(one)(keys)
+
+
 def _paths(agent: SkillAgent[Any, Any, Any], env: Env, state: Any, hyper: Any, key: Key, episodes: int) -> Paths:
     skills = agent.show_skills()
     keys = jax.random.split(key, episodes)

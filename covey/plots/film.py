@@ -2,7 +2,7 @@
 
 import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -26,6 +26,9 @@ ANNOTATION_COLOUR = (214, 69, 65)
 """The colour of the bars that show a policy's annotations."""
 QUALITY = "20"
 """The quality of an MP4: 0 is lossless, 23 is ffmpeg's default, 51 is the worst."""
+
+SAVED = (".mp4", ".gif")
+"""Endings of films that consist of pictures."""
 
 Writer = Callable[[Path, Env, Episode], Path]
 
@@ -54,9 +57,13 @@ def film_writer(path: Path) -> Writer:
 
 def write_gif(path: Path, env: Env | HostEnv, episode: Episode) -> Picture:
     """Writes an episode as a looping GIF. Returns its path."""
+    return save_gif(path, *frames(env, episode, GIF_FRAMES))
+
+
+def save_gif(path: Path, pictures: Sequence[np.ndarray], seconds: float) -> Picture:
+    """Writes pictures [height, width, 3] as a looping GIF, with `seconds` between two of them. Returns its path."""
     from PIL import Image
 
-    pictures, seconds = frames(env, episode, GIF_FRAMES)
     images = [Image.fromarray(picture) for picture in pictures]
     film = BytesIO()
     options = {"append_images": images[1:], "duration": round(1000 * seconds)}
@@ -70,7 +77,11 @@ def write_mp4(path: Path, env: Env, episode: Episode, most: int = MP4_FRAMES) ->
 
     Returns its path.
     """
-    pictures, seconds = frames(env, episode, most)
+    return save_mp4(path, *frames(env, episode, most))
+
+
+def save_mp4(path: Path, pictures: Sequence[np.ndarray], seconds: float) -> Picture:
+    """Writes pictures [height, width, 3] as an MP4, with `seconds` between two of them. Returns its path."""
     height, width = (size // 2 * 2 for size in pictures[0].shape[:2])  # the encoder needs even sizes
     make_folder(path.parent, parents=True)
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{1.0 / seconds:g}", "-i", "-"]
@@ -81,6 +92,42 @@ def write_mp4(path: Path, env: Env, episode: Episode, most: int = MP4_FRAMES) ->
         done = subprocess.run(command, input=film, capture_output=True, check=False)
         require(done.returncode == 0, f"The film can't be written: {done.stderr.decode(errors='replace').strip()}")
     return Picture(path)
+
+
+def save_film(path: Path, pictures: Sequence[np.ndarray], seconds: float) -> Picture:
+    """Writes pictures as an MP4 or a GIF, by the file's ending; without an ending, as an MP4 if ffmpeg works here.
+
+    Args:
+        path: The file.
+        pictures: Pictures [height, width, 3], uint8.
+        seconds: Seconds between two pictures.
+
+    Returns:
+        The path of the file, with its ending.
+
+    Raises:
+        CoveyError: There is no such kind of film, or a package for it is missing.
+
+    Example:
+        >>> save_film(Path("media/skills"), pictures, seconds=0.04)
+        Picture('media/skills.mp4')
+    """
+    if path.suffix:
+        require_film(path)
+        return (save_mp4 if path.suffix == ".mp4" else save_gif)(path, pictures, seconds)
+    try:
+        return save_mp4(path.with_suffix(".mp4"), pictures, seconds)
+    except CoveyError:  # without imageio-ffmpeg, or with one whose ffmpeg does not work here
+        return save_gif(path.with_suffix(".gif"), pictures, seconds)
+
+
+def require_film(path: Path) -> None:
+    """Raises a CoveyError unless pictures can be written to a file with this ending here: an MP4 or a GIF."""
+    require(
+        path.suffix in SAVED, f"`out` must name an MP4 or a GIF, for example {path.with_suffix('.mp4')}, not {path}."
+    )
+    if path.suffix == ".mp4":
+        _ffmpeg()
 
 
 def write_html(path: Path, env: Env, episode: Episode) -> Path:
@@ -97,7 +144,7 @@ def write_html(path: Path, env: Env, episode: Episode) -> Path:
     return path
 
 
-def frames(env: Env | HostEnv, episode: Episode, most: int) -> tuple[list[np.ndarray], float]:
+def frames(env: Env | HostEnv, episode: Episode, most: float) -> tuple[list[np.ndarray], float]:
     """Returns pictures of an episode and the seconds between two of them.
 
     A bar at the top of a picture shows the mean of each annotation of the policy since the picture before, for example

@@ -16,6 +16,8 @@ PATH = "#0b6e99"
 DISTINCT = ("#d62839", "#1f6fd1", "#2e9e4f", "#f28e1c", "#8b3fc7", "#12b5b0", "#e05fb0", "#7a5230")
 MOST_NUMBERED = 16
 """Up to this many discrete skills are numbered."""
+MOST_COORDINATES = 3
+"""Up to this many coordinates of a continuous skill are part of its label."""
 SHADES = 256
 """Colours in the palette of a PNG, which makes the file smaller."""
 
@@ -39,12 +41,12 @@ def plot_skills(
         The path of the PNG.
     """
     figure, axes = new_figure(6.4, 5.4)
-    discrete = bool(np.isin(skills, (0.0, 1.0)).all() and (skills.sum(axis=1) == 1.0).all())
+    discrete = are_discrete(skills)
     numbered = discrete and len(skills) <= MOST_NUMBERED
-    colours = _distinct(len(skills)) if discrete else [_direction(skill) for skill in skills]
+    colours = skill_colours(skills)
     for s, colour in enumerate(colours):
         for n in range(paths.shape[1]):
-            x, y = _coordinates(paths[s, n, : length[s, n] + 1])
+            x, y = drawn_coordinates(paths[s, n, : length[s, n] + 1])
             axes.plot(x, y, color=colour, linewidth=1.5, alpha=0.85, label=f"skill {s}" if n == 0 else None)
             axes.plot(x[-1], y[-1], "o", color=colour, markersize=5)
             if numbered and n == 0:
@@ -56,6 +58,36 @@ def plot_skills(
     elif not discrete:
         _key(figure, axes, skills, colours)
     return _save(figure, out)
+
+
+def are_discrete(skills: np.ndarray) -> bool:
+    """Whether skills [S, K] are one-hot vectors."""
+    return bool(np.isin(skills, (0.0, 1.0)).all() and (skills.sum(axis=1) == 1.0).all())
+
+
+def skill_colours(skills: np.ndarray) -> list[str]:
+    """Returns the colours of skills [S, K], such as #d62839: distinct ones, or those of continuous directions."""
+    found = _distinct(len(skills)) if are_discrete(skills) else [_direction(skill) for skill in skills]
+    return [each if isinstance(each, str) else "#" + bytes(round(255 * x) for x in each).hex() for each in found]
+
+
+def skill_labels(skills: np.ndarray) -> list[str]:
+    """Returns a short label of each of the skills [S, K]: its number and, of continuous skills, where it is.
+
+    Example:
+        >>> skill_labels(np.array([[1.0, 0.0], [0.0, -1.0], [0.4, 0.8]]))
+        ['skill 0: 0°', 'skill 1: 270°', 'skill 2: 0.4, 0.8']
+    """
+    if are_discrete(skills) or skills.shape[1] > MOST_COORDINATES:
+        return [f"skill {number}" for number in range(len(skills))]
+    return [f"skill {number}: {_place(skill)}" for number, skill in enumerate(skills)]
+
+
+def _place(skill: np.ndarray) -> str:
+    """Returns the direction of a skill on the unit circle, or the coordinates of another one."""
+    if len(skill) == 2 and abs(np.hypot(*skill) - 1.0) < 1e-3:
+        return f"{round(np.degrees(np.arctan2(skill[1], skill[0]))) % 360}°"
+    return ", ".join(f"{x:z.2g}" for x in skill)
 
 
 class Visit(Protocol):
@@ -92,7 +124,7 @@ def plot_plan(
     figure, axes = new_figure(6.4, 5.4)
     for plan in plans:
         path = plan.path
-        x, y = _coordinates(path)
+        x, y = drawn_coordinates(path)
         axes.plot(x, y, color=PATH, linewidth=1.2, alpha=0.9)
         axes.plot(x[0], y[0], "o", color=INK, markersize=3)
         for number, (goal, reached) in enumerate(zip(plan.goals, plan.reached, strict=True)):
@@ -112,7 +144,7 @@ def plot_plan(
     return _save(figure, out)
 
 
-def _coordinates(path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def drawn_coordinates(path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns what is drawn of a path [T + 1, D]: its first two coordinates, or time and the only one."""
     if path.shape[1] == 1:
         return np.arange(len(path)), path[:, 0]

@@ -399,7 +399,7 @@ def _evaluations(program: Program) -> str:
         when = f"about {when} (after whole blocks of {program.block_steps})"
     episodes = f"{config.episodes} greedy episodes"
     if program.policy.entry.is_skill_agent:
-        return f"evaluation {when}: {episodes}; information in nats (`covey skills` draws the skills)"
+        return f"evaluation {when}: {episodes}; `covey skills` draws the skills"
     if config.pbt:
         return f"evaluation {when}: {episodes} of each member"
     if config.members > 1:

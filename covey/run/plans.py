@@ -1,4 +1,4 @@
-"""The skills of a run: the map of their trajectories, and plans made with them."""
+"""Plans made with the skills of a run: episodes that go to goals."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey import agents, plots
-from covey.agents.skills.planner import Planner, PlannerState, Planning, goal_limits, goal_names
+from covey.agents.skills.goals import GoalAgent, GoalPolicy, PlannerState, Planning, goal_limits, goal_names
+from covey.agents.skills.prior import direction
 from covey.backend import silence_xla
 from covey.envs import HostEnv
 from covey.errors import require
 from covey.evaluation import Episode, host_plan_paths, plan_paths, record
-from covey.observation import DESCRIPTOR, OBS, RETURN
-from covey.run.policy import GOALS, SKILLS, BestPolicy, PolicyProgram
-from covey.types import Descriptor
+from covey.run.policy import GOALS, BestPolicy, PolicyProgram
+from covey.types import Array, Key
 
-EPISODES = 3
-"""Episodes of each skill in the map."""
 INNER = 0.9
 """Random goals lie within this share of the descriptor's limits."""
 NEAR = 0.05
@@ -40,44 +38,13 @@ class Plan:
         return [step >= 0 for step in self.steps]
 
 
-def draw_skills(best: BestPolicy, out: Path, title: str) -> plots.Picture:
-    """Draws the trajectories of the skills as PNG, and writes where each episode ended, and its return, as CSV."""
-    program, state, hyper = best
-    agent = program.skill_agent
-    known = ", ".join(name for name, entry in agents.REGISTRY.items() if entry.is_skill_agent)
-    require(agent is not None, f"{program.config.algorithm} learns no skills. These do: {known}.")
-    assert agent is not None
-    spec = program.env.spec
-    paths = program.skill_paths(state, hyper, program.stream(SKILLS), EPISODES)
-    length = np.asarray(paths.valid).sum(axis=-1).astype(int)
-    descriptor = spec.descriptor
-    if descriptor is None:  # draw the first numbers of the observation instead
-        where = paths.obs[OBS][..., :2]
-        low, high = (tuple(map(float, f(where, axis=(0, 1, 2)))) for f in (np.min, np.max))
-        descriptor = Descriptor(tuple(f"obs{i}" for i in range(where.shape[-1])), low, high, is_position=False)
-    else:
-        where = paths.obs[DESCRIPTOR]
-    _write_csv(out.with_suffix(".csv"), paths, where, length, descriptor)
-    return plots.plot_skills(np.asarray(paths.skills), where, length, descriptor, out, title)
-
-
-def _write_csv(path: Path, paths: Any, where: np.ndarray, length: np.ndarray, descriptor: Descriptor) -> None:
-    skill = [f"skill{i}" for i in range(paths.skills.shape[1])]
-    rows = [[*skill, "episode", "steps", "return", *descriptor.names]]
-    for s, n in np.ndindex(length.shape):
-        end = length[s, n]
-        row = [*paths.skills[s], n, end, paths.obs[RETURN][s, n, end, 0], *where[s, n, end]]
-        rows.append([f"{x:g}" for x in row])
-    plots.write_csv(path, rows)
-
-
-def make_planner(program: PolicyProgram, planning: Planning | None) -> Planner:
-    """Returns the planner over a run's skills; an error if the agent can't plan."""
+def make_planner(program: PolicyProgram, planning: Planning | None) -> GoalPolicy:
+    """Returns the policy that reaches goals with a run's skills; an error if the agent has none."""
     entry = agents.entry(program.config.algorithm)
     known = " or ".join(f"`covey train {name}`" for name, each in agents.REGISTRY.items() if each.make_planner)
     require(
         entry.make_planner is not None,
-        f"{program.config.algorithm} learns no dynamics to plan with. Train skills with {known}.",
+        f"{program.config.algorithm} learns nothing that leads to a goal. Train skills with {known}.",
     )
     assert entry.make_planner is not None
     return entry.make_planner(program.skill_agent, planning or Planning())
@@ -89,7 +56,7 @@ def can_plan(program: PolicyProgram) -> bool:
     return entry.make_planner is not None and goal_limits(program.skill_agent) is not None  # type: ignore[arg-type]
 
 
-def goal_radius(planner: Planner, radius: float | None) -> float:
+def goal_radius(planner: GoalPolicy, radius: float | None) -> float:
     """Returns the distance at which a goal counts as reached: as given, or by the descriptor's limits."""
     limits = goal_limits(planner.agent)
     require(
@@ -118,7 +85,7 @@ def goals_outside(program: PolicyProgram, goals: np.ndarray) -> str:
 
 
 def plan_episode(
-    planner: Planner, best: BestPolicy, goals: np.ndarray, radius: float, seed: int, steps: int
+    planner: GoalPolicy, best: BestPolicy, goals: np.ndarray, radius: float, seed: int, steps: int
 ) -> tuple[Plan, Episode]:
     """Runs one episode past goals [G, D] in turn, of the environment's length for each goal unless `steps` is given."""
     program, state, hyper = best
@@ -135,24 +102,42 @@ def plan_episode(
     return Plan(path, goals, arrivals(path, goals, radius)), episode
 
 
-def random_plans(planner: Planner, best: BestPolicy, count: int, radius: float, seed: int) -> list[Plan]:
-    """Runs episodes with one random goal each."""
-    program, state, hyper = best
-    limits = goal_limits(planner.agent)
+def random_plans(
+    planner: GoalPolicy, best: BestPolicy, count: int, radius: float, seed: int, within: float | None = None
+) -> list[Plan]:
+    """Runs episodes with one random goal each (see `random_goals`)."""
+    key_goals, key_starts = jax.random.split(best.program.stream(GOALS, seed))
+    return plans_to(planner, best, random_goals(planner.agent, key_goals, count, within), radius, key_starts)
+
+
+def random_goals(agent: GoalAgent, key: Key, count: int, within: float | None) -> Array:
+    """Draws goals [count, D] within the descriptor's limits; or, if given, `within` a distance of their middle."""
+    limits = goal_limits(agent)
     require(limits is not None, "Random goals need the environment's own descriptor, which has limits. Give a `goal`.")
     assert limits is not None
-    key_goals, key_starts = jax.random.split(program.stream(GOALS, seed))
     low, high = (jnp.array(x, jnp.float32) for x in limits)
-    share = jax.random.uniform(key_goals, (count, len(low)), minval=-INNER, maxval=INNER)
-    goals = (low + high)[None] / 2.0 + share * (high - low)[None] / 2.0
+    middle = (low + high)[None] / 2.0
+    if within is None:
+        share = jax.random.uniform(key, (count, len(low)), minval=-INNER, maxval=INNER)
+        return middle + share * (high - low)[None] / 2.0
+    require(0 < within < np.inf, f"`within` must be positive, not {within:g}.")
+    key_way, key_distance = jax.random.split(key)
+    share = jax.random.uniform(key_distance, (count, 1)) ** (1.0 / len(low))
+    return middle + within * share * direction(jax.random.normal(key_way, (count, len(low))))
+
+
+def plans_to(planner: GoalPolicy, best: BestPolicy, goals: Array, radius: float, key: Key) -> list[Plan]:
+    """Runs an episode for each of the goals [G, D], from different start states."""
+    program, state, hyper = best
+    count = len(goals)
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
     planned = PlannerState(states, goals[:, None], jnp.full(count, radius))
     steps = program.env.spec.episode_length
     with silence_xla():
         if isinstance(program.env, HostEnv):
-            found = host_plan_paths(planner, program.env, planned, hyper, key_starts, steps)
+            found = host_plan_paths(planner, program.env, planned, hyper, key, steps)
         else:
-            keys = jax.random.split(key_starts, count)
+            keys = jax.random.split(key, count)
             found = plan_paths(planner, program.env, planned, hyper, keys, steps)
     obs, valid = jax.device_get(found)
     paths = planner.agent.skill_sac.view.of(obs)
@@ -163,7 +148,7 @@ def random_plans(planner: Planner, best: BestPolicy, count: int, radius: float, 
     return plans
 
 
-def draw_plans(planner: Planner, plans: list[Plan], radius: float, out: Path, title: str) -> Path:
+def draw_plans(planner: GoalPolicy, plans: list[Plan], radius: float, out: Path, title: str) -> Path:
     """Draws the paths of plans, and their goals."""
     descriptor = planner.agent.spec.descriptor
     view = planner.agent.skill_sac.view

@@ -230,26 +230,70 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         },
     },
     # The rewards of skills that hardly move are small compared to the entropy, so they are scaled by 10, as in Google's
-    # DADS.
+    # DADS. Skills are directions: in the middle of a square, skills learn to stand still.
     ("dads", "brax:ant_omni"): {
-        "steps": 1_200_000,
+        "steps": 600_000,
         "envs": 16,
         "warmup": 5_000,
         "updates_per_step": 0.25,
         "capacity": 50_000,
-        "evaluations": 12,
+        "evaluations": 10,
         "agent": {
             "sac": {
                 "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO, "weights": "lecun"},
                 "normalise": {"observations": True},
             },
             "dynamics": _ANT_TORSO,
+            "skills": {"prior": "sphere"},
         },
         "hyper": {
             "sac": dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), _ANT_RATE)
             | {"temperature": 0.1, "reward_scale": 10.0},
             "dynamics_lr": _ANT_RATE,
         },
+    },
+    # Its skills hardly walk, whatever was tried (docs/skills.md): for comparison with the others.
+    ("diayn", "brax:ant_omni"): {
+        "steps": 400_000,
+        "envs": 16,
+        "warmup": 5_000,
+        "updates_per_step": 0.25,
+        "capacity": 50_000,
+        "evaluations": 4,
+        "agent": {
+            "sac": {
+                "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO, "weights": "lecun"},
+                "normalise": {"observations": True},
+            },
+            "discriminator": _ANT_TORSO,
+            "skills": {"number": 16},
+        },
+        "hyper": {
+            "sac": dict.fromkeys(("actor_lr", "critic_lr", "temperature_lr"), _ANT_RATE)
+            | {"temperature": 0.1, "reward_scale": 10.0},
+            "discriminator_lr": _ANT_RATE,
+        },
+    },
+    ("metra", "point-free"): {
+        "steps": 10_000,
+        "agent": {"sac": _SMALL, "representation": _TORSO},
+        "hyper": {"sac": _rates(1e-3), "representation_lr": 1e-3, "dual_lr": 1e-3},
+    },
+    ("metra", "brax:ant_omni"): {
+        "steps": 1_000_000,
+        "envs": 16,
+        "warmup": 5_000,
+        "updates_per_step": 0.25,
+        "capacity": 200_000,
+        "evaluations": 10,
+        "agent": {
+            "sac": {
+                "networks": {"actor": _ANT_TORSO, "critic": _ANT_TORSO, "weights": "lecun"},
+                "normalise": {"observations": True},
+            },
+            "representation": _ANT_TORSO,
+        },
+        "hyper": {"sac": {"temperature": 0.1}},
     },
     **{key: preset.options for key, preset in PUBLISHED.items()},
 }

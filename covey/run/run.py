@@ -1,5 +1,6 @@
 """A run on disk, and everything that can be done with it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from covey import doctor, plots
 from covey.errors import require
 from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
 from covey.export.export import Export, Proof, check_policy, export_policy
-from covey.run import plans
+from covey.run import plans, skill_films
 from covey.run.config import RunConfig
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
 from covey.run.policy import (
@@ -251,7 +252,33 @@ class Run:
             path: The PNG; by default media/skills.png in the run folder.
         """
         title = f"{self.config.algorithm} on {self.config.env}: trajectories of the skills"
-        return plans.draw_skills(self.best, path or self.folder.media / "skills.png", title)
+        return skill_films.draw_skills(self.best, path or self.folder.media / "skills.png", title)
+
+    def film_skills(
+        self, path: str | Path | None = None, *, skills: Sequence[int] | None = None, seed: int = 0
+    ) -> plots.Picture:
+        """Writes a film of several skills side by side, each with its number and its colour on the map.
+
+        All skills start from the same state. A tile that is paler has reached the end of its episode. If the
+        environment can't be drawn, a tile shows the path in the plane of the descriptor.
+
+        Args:
+            path: The file, .mp4 or .gif; by default media/skills.mp4 in the run folder, or skills.gif without ffmpeg.
+            skills: The numbers of at most nine skills, among those that `plot_skills` shows; by default nine that
+                represent all of them.
+            seed: The seed of the start state.
+
+        Returns:
+            The path of the file; a notebook shows the film.
+
+        Raises:
+            CoveyError: The agent learns no skills, there is no such skill, or the file is no film.
+
+        Example:
+            >>> run.film_skills("skills.gif", skills=[0, 3, 5])
+            Picture('skills.gif')
+        """
+        return skill_films.film_skills(self.best, Path(path or self.folder.media / "skills"), skills, seed)
 
     def plan(
         self,
@@ -268,7 +295,7 @@ class Run:
         Args:
             goals: Goals [G, D] in the coordinates of the descriptor.
             path: The PNG; by default media/plan.png in the run folder. The animation is written beside it.
-            planning: Planner settings (`covey.agents.skills.planner.Planning`).
+            planning: Planner settings (`covey.agents.skills.goals.Planning`).
             radius: The distance at which a goal counts as reached.
             seed: The seed of the start state.
             steps: Steps of the episode; 0 means the environment's episode length for each goal.
@@ -296,21 +323,29 @@ class Run:
         planning: Any = None,
         radius: float | None = None,
         seed: int = 0,
+        within: float | None = None,
     ) -> list[plans.Plan]:
         """Plans episodes with one random goal each.
 
         Args:
             count: The number of episodes.
             path: The PNG to draw them into; by default none is drawn.
-            planning: Planner settings (`covey.agents.skills.planner.Planning`).
+            planning: Planner settings (`covey.agents.skills.goals.Planning`).
             radius: The distance at which a goal counts as reached.
             seed: The seed of goals and start states.
+            within: The greatest distance of a goal from the middle of the descriptor's limits; by default goals lie
+                anywhere in 90 % of their width.
+
+        Example:
+            >>> found = run.random_plans(20, radius=2.0, within=12.0)
+            >>> sum(all(plan.reached) for plan in found)
+            18
         """
         require(count > 0, f"`random` must be positive, not {count}.")
         at_most("random", count, MOST_PLANS)
         planner = plans.make_planner(self.best.program, planning)
         radius = plans.goal_radius(planner, radius)
-        found = plans.random_plans(planner, self.best, count, radius, seed)
+        found = plans.random_plans(planner, self.best, count, radius, seed, within)
         if path:
             reached = sum(all(plan.reached) for plan in found)
             plans.draw_plans(planner, found, radius, path, f"{reached} of {count} random goals reached")

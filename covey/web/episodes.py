@@ -101,15 +101,7 @@ def newest_policy(folder: RunFolder, program: PolicyProgram, member: int) -> tup
 def write_film(path: Path, env: Any, episode: Episode) -> Path:
     """Writes the first ten seconds of an episode as MP4 or, without ffmpeg, as GIF. Returns the file."""
     states = episode.states[: MOST_FRAMES * frame_interval(env, GIF_FRAMES)]
-    short = episode._replace(states=states)
-    try:
-        film = path.with_suffix(".mp4")
-        plots.film_writer(film)
-        plots.write_mp4(film, env, short, GIF_FRAMES)
-    except CoveyError:  # without imageio-ffmpeg, or with one whose ffmpeg does not work here
-        film = path.with_suffix(".gif")
-        plots.write_gif(film, env, short)
-    return film
+    return plots.save_film(path.with_suffix(""), *plots.frames(env, episode._replace(states=states), GIF_FRAMES))
 
 
 def main(modules: list[str]) -> None:

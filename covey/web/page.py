@@ -1,7 +1,8 @@
-"""Writes the page of runs: one HTML file with everything in it, which makes no request."""
+"""Writes pages: one HTML file with everything in it, which makes no request."""
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -28,9 +29,21 @@ def render(runs: list[dict[str, Any]], live: str = "") -> str:
         >>> Path("report.html").write_text(render([run_data(Path("runs/pendulum-td3-0"))]))
     """
     data: dict[str, Any] = {"runs": runs, "comparison": compare(runs) if len(runs) > 1 else None, "live": live}
-    scripts = [_static("uPlot.min.js"), _static("page.js")]
+    scripts = [static("uPlot.min.js"), static("parts.js") + static("page.js")]
+    title = ", ".join(str(run["name"]) for run in runs)
+    return document(title, data, scripts, [static("uPlot.min.css"), static("page.css")])
+
+
+def document(title: str, data: Any, scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """Returns a page as HTML: one file with everything in it.
+
+    Args:
+        title: The title.
+        data: JSON values, in a block with the id `data`.
+        scripts: JavaScript that shows them. The page allows no other.
+        styles: CSS.
+    """
     digests = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
-    title = escape(", ".join(str(run["name"]) for run in runs))
     return "\n".join(
         [
             "<!doctype html>",
@@ -40,8 +53,8 @@ def render(runs: list[dict[str, Any]], live: str = "") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}; connect-src \'self\'; '
             f'script-src {digests}">',
-            f"<title>{title}</title>",
-            f"<style>{_static('uPlot.min.css')}\n{_static('page.css')}</style>",
+            f"<title>{escape(title)}</title>",
+            f"<style>{chr(10).join(styles)}</style>",
             "</head>",
             "<body>",
             "<noscript>This page draws with JavaScript, which is switched off here.</noscript>",
@@ -61,6 +74,6 @@ def as_script(values: Any) -> str:
 
 
 @cache
-def _static(name: str) -> str:
+def static(name: str) -> str:
     """Returns a file that is part of the package."""
     return (files("covey.web") / "static" / name).read_text()

@@ -10,7 +10,8 @@ import pytest
 from covey import envs
 from covey.agents.sac import SAC, SACConfig, SACHyper
 from covey.agents.skills.dads import DADS, DADSConfig, DADSHyper
-from covey.agents.skills.planner import Planner, PlannerState, Planning
+from covey.agents.skills.goals import PlannerState, Planning
+from covey.agents.skills.planner import Planner
 from covey.agents.td3 import TD3, TD3Config, TD3Hyper
 from covey.envs.described import Described
 from covey.errors import CoveyError

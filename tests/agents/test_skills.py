@@ -6,14 +6,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from covey.agents.sac import SACConfig
 from covey.agents.skills.contract import Paths
 from covey.agents.skills.dads import DADS, DADSConfig, DADSHyper
 from covey.agents.skills.diayn import DIAYN, DIAYNConfig, DIAYNHyper
-from covey.agents.skills.planner import Planner, PlannerState, Planning
+from covey.agents.skills.goals import PlannerState, Planning
+from covey.agents.skills.planner import Planner
 from covey.agents.skills.prior import Skills, coverage, moves
 from covey.agents.skills.skill_sac import KEPT
 from covey.agents.skills.view import view
@@ -25,20 +24,15 @@ from covey.evaluation import skill_paths
 from covey.evaluation.rollout import run_episodes
 from covey.nn.encoders import Image
 from covey.nn.mixture import Mixture
-from covey.nn.normalise import Normalise, RunningStats
-from covey.nn.parts import Networks, Torso
+from covey.nn.normalise import Normalise
+from covey.nn.parts import Torso
 from covey.observation import Part
 from covey.training.device import DeviceLoop
 from covey.training.trainer import make_trainer
 from covey.types import Descriptor, EnvSpec, Step
 from tests.reference import dense
+from tests.skills import CONTINUOUS, ENV, FIVE, SAC, SPEC, TORSO, batch_of, described, first_gradient, normalised, stats
 from tests.tasks import population
-
-ENV = Described(Point(goal=False))
-SPEC = ENV.spec  # obs: x, y, vx, vy; descriptor: x, y; return
-TORSO = Torso(hidden=(8,))
-SAC = SACConfig(networks=Networks(TORSO, TORSO, actor_head="tanh_normal"), batch_size=8)
-CONTINUOUS, FIVE = Skills(kind="continuous"), Skills(number=5)
 
 
 def diayn(skills: Skills = FIVE, **options) -> DIAYN:
@@ -47,35 +41,6 @@ def diayn(skills: Skills = FIVE, **options) -> DIAYN:
 
 def dads(skills: Skills = CONTINUOUS, spec: EnvSpec = SPEC, **options) -> DADS:
     return DADS(DADSConfig(SAC, skills, TORSO, **({"omit": 0, "samples": 6} | options)), spec)
-
-
-def described(x):
-    """Rows [..., 7] as observations: four numbers of the point itself, its descriptor, and the return."""
-    return {"obs": x[..., :4], "descriptor": x[..., 4:6], "return": x[..., 6:]}
-
-
-def batch_of(agent, seed: int = 0) -> Step:
-    """A batch [B, 1] with skills, whose fourth row closes an episode."""
-    random, count = np.random.default_rng(seed), agent.plan.batch_size
-
-    def normal(*tail):
-        return jnp.asarray(random.normal(size=(count, 1, *tail)), jnp.float32)
-
-    skill = agent.config.skills.draw(jax.random.key(seed), count)[:, None]
-    extras = {"skill": skill, "log_prob": normal(1)}
-    obs, valid = normal(7), jnp.ones((count, 1)).at[3].set(0.0)
-    action = jnp.tanh(normal(2))
-    reward, next_obs = normal(), obs + 0.3 * normal(7)
-    return Step(described(obs), action, reward, jnp.zeros((count, 1)), described(next_obs), valid, extras)
-
-
-def stats(seed: int) -> RunningStats:
-    random = np.random.default_rng(seed)
-    return RunningStats(jnp.float32(10.0), *(jnp.asarray(random.uniform(0.5, 2, 2), jnp.float32) for _ in range(2)))
-
-
-def normalised(stats: RunningStats, x: np.ndarray) -> np.ndarray:
-    return np.clip((x - np.asarray(stats.mean)) / np.sqrt(np.asarray(stats.squares) / 10 + 1e-6), -10, 10)
 
 
 @functools.cache
@@ -369,11 +334,6 @@ def test_observations_are_normalised_with_their_skill():
         state = agent.observe(state, DADSHyper(), jax.tree.map(lambda x: x[:, 0][None], batch), jax.random.key(1))
         expected = np.concatenate([batch.obs["obs"][:, 0, 2:4], batch.extras["skill"][:, 0]], axis=1).mean(axis=0)
         np.testing.assert_allclose(state.sac.statistics.observations.mean, expected, rtol=1e-3, atol=1e-6)
-
-
-def first_gradient(optimiser):
-    """The gradient of Adam's only update: its first moment is a tenth of that."""
-    return jax.tree.map(lambda x: 10 * np.asarray(x), optax.tree_utils.tree_get(optimiser, "mu"))
 
 
 def test_the_discriminator_maximises_the_likelihood_of_valid_rows():

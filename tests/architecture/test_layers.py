@@ -83,6 +83,7 @@ def test_nothing_generic_names_an_algorithm(package_: str):
             "agents/taac",
             "agents/skills/diayn",
             "agents/skills/dads",
+            "agents/skills/metra",
             "agents/__init__",
         }
         assert not algorithms & imports(module), module

@@ -181,6 +181,13 @@ def test_the_study_compares_what_both_have(tmp_path: Path):
     assert cells[1:] == ["2", "10", "40", "48", "+8 (2)", "+5 (1)"]
 
 
+def test_an_evaluation_at_the_end_of_a_block_counts(tmp_path: Path):
+    write(tmp_path / "x.csv", "step,seed,return", "100032,1,5", "100032,2,7", "200300,1,9", "200300,2,9")
+    curve = quality.read_curve(tmp_path / "x.csv")
+    assert curve is not None and list(curve.at(100_000)) == [5, 7]
+    assert curve.at(100_040) is None and curve.at(200_000) is None and curve.at(99_000) is None
+
+
 def test_a_mean_beside_published_values():
     value = quality.Published("SAC", "Hopper", "v4", 100_000, 1000.0, 100.0, 5, "")
     told = [quality.verdict(mean, value) for mean in (1101.0, 1100.0, 900.0, 899.0)]

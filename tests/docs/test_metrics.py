@@ -22,6 +22,7 @@ OPTIONS = {
     "taac": {"diagnostics": True},
     "diayn": {"sac": LEARNING},
     "dads": {"sac": LEARNING, "correction": 10.0},
+    "metra": {"sac": LEARNING},
 }
 """Options with which an agent logs everything it can."""
 

@@ -199,7 +199,7 @@ class DIAYN:
 
     def information(self, state: DIAYNState, discriminator: Params, data: Moves) -> Array:
         """Returns the skill reward log q(z | d') - log p(z) at the descriptor d' after the step, [rows]."""
-        found = self._posterior(state, discriminator, data)
+        found = self._posterior(state, discriminator, data.after)
         if self.config.skills.discrete:
             log_prob = jnp.sum(data.skill * jax.nn.log_softmax(found), axis=-1)
         else:
@@ -225,6 +225,14 @@ class DIAYN:
         """Measures the information between skills and descriptors, the discriminator's accuracy, and the coverage."""
         return self._measured(state, moves(self.skill_sac.view, steps_of(paths))) | coverage(paths, self.spec)
 
+    def skill_for(self, state: DIAYNState, where: Array, goal: Array) -> Array:
+        """Returns the skill [K] that the discriminator recognises at a goal: the likeliest, or the mean."""
+        found = self._posterior(state, state.discriminator, goal)
+        skills = self.config.skills
+        if skills.discrete:
+            return jax.nn.one_hot(jnp.argmax(found), skills.number)
+        return skills.within(found.expected())
+
     def _reward(self, state: DIAYNState, hyper: DIAYNHyper, step: Step) -> Array:
         information = self.information(state, state.discriminator, moves(self.skill_sac.view, step))
         return self.skill_sac.reward(state.statistics.finished, step, information, hyper.smerl_scale)
@@ -247,11 +255,11 @@ class DIAYN:
         information = mean_valid(self.information(state, state.discriminator, data), data.valid)
         if not self.config.skills.discrete:
             return {"information": information}
-        likeliest = jnp.argmax(self._posterior(state, state.discriminator, data), axis=-1)
+        likeliest = jnp.argmax(self._posterior(state, state.discriminator, data.after), axis=-1)
         right = (likeliest == jnp.argmax(data.skill, axis=-1)).astype(jnp.float32)
         share = information / jnp.log(self.config.skills.number)
         return {"information": information, "information_share": share, "accuracy": mean_valid(right, data.valid)}
 
-    def _posterior(self, state: DIAYNState, discriminator: Params, data: Moves) -> Any:
-        """Returns q(. | d')."""
-        return apply(self.discriminator, discriminator, normalise(state.statistics.arrivals, data.after))
+    def _posterior(self, state: DIAYNState, discriminator: Params, descriptor: Array) -> Any:
+        """Returns q(. | d) at descriptors [..., D]."""
+        return apply(self.discriminator, discriminator, normalise(state.statistics.arrivals, descriptor))

@@ -4,68 +4,22 @@ MPPI (Williams et al., 2016) optimises plans of continuous skills, as in the pap
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from covey.agent import Decision
-from covey.agents.skills.dads import DADS, DADSHyper, DADSState
-from covey.errors import require, require_at_least
+from covey.agents.skills.dads import DADS, DADSHyper
+from covey.agents.skills.goals import PlannerState, Planning, distance, next_goal
 from covey.nn.held_noise import Held
-from covey.observation import DESCRIPTOR, Obs
+from covey.observation import Obs
 from covey.types import Array, Key, Mode
 
 MOST_SEQUENCES = 1024
 """Up to this many sequences of discrete skills are enumerated; beyond it, sampled."""
 SHRINK = 0.7
 """Factor by which the noise of the candidates shrinks with each refinement."""
-
-
-@dataclass(frozen=True)
-class Planning:
-    """Settings of the planner.
-
-    Example:
-        >>> Planning(horizon=4, hold=10)
-    """
-
-    horizon: int = 1
-    """Skills in a plan."""
-    hold: int = 10
-    """Steps that each skill in a plan lasts."""
-    candidates: int = 50
-    """Plans that are compared in each refinement."""
-    refinements: int = 10
-    """Rounds of averaging the best plans and drawing new ones around the average."""
-    temperature: float = 10.0
-    """How much better plans count in the average: their weight is exp(-temperature * cost)."""
-    smoothing: float = 0.9
-    """Share of a skill in a plan that comes from the skill before it."""
-
-    def __post_init__(self) -> None:
-        names = ("horizon", "hold", "candidates", "refinements")
-        require_at_least(self, 1, *names)
-        for name in names:
-            value = getattr(self, name)
-            require(value <= 10_000, f"`{name}` must be at most 10,000, not {value}.", self)
-        finite = 0 < self.temperature < float("inf")
-        require(finite, f"`temperature` must be positive, not {self.temperature:g}.", self)
-        require(0 <= self.smoothing < 1, f"`smoothing` must lie in [0, 1), not {self.smoothing:g}.", self)
-
-
-class PlannerState(NamedTuple):
-    """The state of a planner.
-
-    Args:
-        agent: The agent's state.
-        goals: Descriptors to visit in turn, [G, D].
-        radius: A goal counts as reached within this distance, [].
-    """
-
-    agent: DADSState
-    goals: Array
-    radius: Array
 
 
 class PlannerMemory(NamedTuple):
@@ -122,13 +76,9 @@ class Planner:
     ) -> Decision:
         """Decides at one observation, with a new plan if one is due."""
         key_plan, key_act = jax.random.split(key)
-        count = state.goals.shape[0]
         where = self.agent.skill_sac.view.of(obs)
-        here = _distance(where, state.goals[jnp.minimum(memory.reached, count - 1)]) <= state.radius
-        arrived = here & (memory.reached < count)
-        reached = memory.reached + arrived.astype(jnp.int32)
-        goal = state.goals[jnp.minimum(reached, count - 1)]
-        due = arrived | (memory.age % self.planning.hold == 0)
+        reached, goal = next_goal(state, where, memory.reached)
+        due = (reached > memory.reached) | (memory.age % self.planning.hold == 0)
         # Shift the plan by the skill that was just executed; its last skill is the first guess for the new one.
         rest = jnp.concatenate([memory.plan[1:], memory.plan[-1:]])
         plan = self._refined(state, jnp.where(due, rest, memory.plan), where, goal, due, key_plan)
@@ -136,7 +86,7 @@ class Planner:
         of_agent = self.agent.memory_for(skill)._replace(noise=memory.noise)
         decision = self.agent.act(state.agent, hyper, of_agent, obs, key_act, mode)
         age = jnp.where(due, 0, memory.age) + 1
-        extras = {"skill": skill, "reached": reached.astype(jnp.float32) / count}
+        extras = {"skill": skill, "reached": reached.astype(jnp.float32) / state.goals.shape[0]}
         return Decision(decision.action, PlannerMemory(plan, skill, age, reached, decision.memory.noise), extras)
 
     def cost(self, state: PlannerState, plans: Array, where: Array, goal: Array) -> Array:
@@ -145,7 +95,7 @@ class Planner:
         def step(carry: tuple[Array, Array], skill: Array) -> tuple[tuple[Array, Array], None]:
             descriptor, cost = carry
             descriptor = self.agent.predict(state.agent, descriptor, skill)
-            return (descriptor, cost + _distance(descriptor, goal[None])), None
+            return (descriptor, cost + distance(descriptor, goal[None])), None
 
         start = (jnp.broadcast_to(where, (plans.shape[0], *where.shape)), jnp.zeros(plans.shape[0]))
         skills = jnp.repeat(jnp.moveaxis(plans, 1, 0), self.planning.hold, axis=0)
@@ -179,29 +129,8 @@ class Planner:
         if skills.discrete:
             return skills.draw(key, self.planning.candidates * horizon).reshape(-1, horizon, skills.number)
         noise = jax.random.normal(key, (self.planning.candidates, horizon, skills.size)).at[0].set(0.0)
-        edge = 2.0 if skills.prior == "normal" else 1.0
-        drawn = jnp.clip(plan[None] + SHRINK ** i.astype(jnp.float32) * noise, -edge, edge)
+        drawn = skills.within(plan[None] + SHRINK ** i.astype(jnp.float32) * noise)
         smooth = [drawn[:, 0]]
         for h in range(1, horizon):
             smooth.append(self.planning.smoothing * smooth[-1] + (1.0 - self.planning.smoothing) * drawn[:, h])
         return jnp.stack(smooth, axis=1)
-
-
-def goal_limits(agent: DADS) -> tuple[list[float], list[float]] | None:
-    """Returns the environment's limits of the goal's coordinates; None unless skills differ in its descriptor."""
-    own = agent.spec.descriptor
-    chosen = agent.skill_sac.view
-    if own is None or chosen.part != DESCRIPTOR:
-        return None
-    return [own.low[i] for i in chosen.descriptor], [own.high[i] for i in chosen.descriptor]
-
-
-def goal_names(agent: DADS) -> list[str]:
-    """Returns the names of the goal's coordinates."""
-    own = agent.spec.descriptor
-    chosen = agent.skill_sac.view
-    return [own.names[i] if own and chosen.part == DESCRIPTOR else f"obs{i}" for i in chosen.descriptor]
-
-
-def _distance(x: Any, y: Any) -> Array:
-    return jnp.sqrt(jnp.sum((x - y) ** 2, axis=-1) + 1e-12)

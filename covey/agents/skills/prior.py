@@ -1,6 +1,7 @@
 """Skills: their prior, the transitions that the models of skills receive, and general measures."""
 
 from dataclasses import dataclass
+from math import lgamma, log, pi
 from typing import Literal, NamedTuple
 
 import jax
@@ -10,12 +11,18 @@ from covey.agents.skills.contract import Paths
 from covey.agents.skills.view import View
 from covey.errors import require, require_at_least
 from covey.observation import DESCRIPTOR, Obs
-from covey.types import Array, EnvSpec, Key, Metrics, Step
+from covey.types import Array, EnvSpec, Key, Metrics, Scalar, Step
 
 GRID = 5
 """Side of the grid on which continuous skills of two dimensions are shown."""
+DIRECTIONS = 16
+"""Skills on a circle that are shown, one for each compass point."""
 SHOWN = 32
 """Number of other continuous skills that are shown."""
+SECTORS = 16
+"""Compass sectors of the measure of directions."""
+FAR = 0.1
+"""An episode has gone far in a direction if it ends beyond this share of half the width of the descriptor's limits."""
 CELLS = 20
 """Cells along each of the descriptor's first two coordinates, for the coverage."""
 
@@ -34,8 +41,9 @@ class Skills:
     """Number of discrete skills."""
     dimensions: int = 2
     """Dimensions of continuous skills."""
-    prior: Literal["uniform", "normal"] = "uniform"
-    """Prior of continuous skills: uniform on [-1, 1] or standard normal, in each dimension."""
+    prior: Literal["uniform", "normal", "sphere"] = "uniform"
+    """Prior of continuous skills: uniform on [-1, 1] or standard normal, in each dimension; sphere: directions, uniform
+    on the unit sphere."""
     resample: float = 0.0
     """Probability of a new skill at each step within an episode; 0 keeps a skill for the episode."""
     resample_after: int = 10
@@ -77,7 +85,16 @@ class Skills:
         shape = (count, self.dimensions)
         if self.prior == "normal":
             return jax.random.normal(key, shape)
+        if self.prior == "sphere":
+            return direction(jax.random.normal(key, shape))
         return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+
+    def within(self, skill: Array) -> Array:
+        """Returns continuous skills [..., size] that lie where the prior has its mass, as near as possible to these."""
+        if self.prior == "sphere":
+            return direction(skill)
+        edge = 2.0 if self.prior == "normal" else 1.0
+        return jnp.clip(skill, -edge, edge)
 
     def log_prior(self, skill: Array) -> Array:
         """Returns log p(z) of skills [..., size]."""
@@ -85,18 +102,33 @@ class Skills:
             return jnp.full(skill.shape[:-1], -jnp.log(self.number))
         if self.prior == "normal":
             return -0.5 * jnp.sum(skill**2 + jnp.log(2.0 * jnp.pi), axis=-1)
+        if self.prior == "sphere":  # 1 over the area of the sphere
+            half = self.dimensions / 2
+            return jnp.full(skill.shape[:-1], lgamma(half) - log(2.0) - half * log(pi))
         return jnp.full(skill.shape[:-1], -self.dimensions * jnp.log(2.0))
 
     def show(self) -> Array:
-        """Returns skills for display: all discrete ones, a grid in one or two dimensions, or a fixed set of draws."""
+        """Returns skills for display: all discrete ones, a grid or a circle in two dimensions, or a fixed set of draws.
+
+        In one dimension it is a line of skills, or both directions.
+        """
         if self.discrete:
             return jnp.eye(self.number)
         if self.dimensions > 2:
             return self.draw(jax.random.key(0), SHOWN)
+        if self.prior == "sphere":
+            angles = 2.0 * jnp.pi * jnp.arange(float(DIRECTIONS)) / DIRECTIONS
+            circle = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
+            return circle if self.dimensions == 2 else jnp.array([[1.0], [-1.0]])
         count = GRID if self.dimensions == 2 else SHOWN
         quantiles = (jnp.arange(float(count)) + 0.5) / count
         line = jax.scipy.special.ndtri(quantiles) if self.prior == "normal" else 2.0 * quantiles - 1.0
         return jnp.stack(jnp.meshgrid(*[line] * self.dimensions, indexing="ij"), axis=-1).reshape(-1, self.dimensions)
+
+
+def direction(x: Array) -> Array:
+    """Returns vectors [..., D] divided by their length; a vector of length 0 stays 0."""
+    return x / jnp.sqrt(jnp.maximum(jnp.sum(x**2, axis=-1, keepdims=True), 1e-12))
 
 
 class Moves(NamedTuple):
@@ -144,8 +176,9 @@ def coverage(paths: Paths, spec: EnvSpec) -> Metrics:
 
     Returns:
         `cells`: visited cells of a grid over the descriptor's limits. `spread_between`: standard deviation of the
-        skills' mean end points. `spread_within`: standard deviation of the end points of one skill. Empty if the
-        observation has no descriptor.
+        skills' mean end points. `spread_within`: standard deviation of the end points of one skill. `sectors`, of a
+        descriptor with two or more coordinates: share of 16 compass sectors in which an episode ends far from its
+        start. Empty if the observation has no descriptor.
     """
     own = spec.descriptor
     if own is None or not spec.described:
@@ -160,8 +193,21 @@ def coverage(paths: Paths, spec: EnvSpec) -> Metrics:
     end = jnp.take_along_axis(where, length[..., None, None], axis=2)[:, :, 0]
     centre = jnp.mean(end, axis=1, keepdims=True)
     between = centre - jnp.mean(centre, axis=0, keepdims=True)
-    return {
+    found = {
         "cells": jnp.sum(visits > 0).astype(jnp.float32),
         "spread_between": jnp.sqrt(jnp.mean(jnp.sum(between**2, axis=-1))),
         "spread_within": jnp.sqrt(jnp.mean(jnp.sum((end - centre) ** 2, axis=-1))),
     }
+    if own.size > 1:
+        far = FAR * jnp.mean(high - low) / 2.0
+        found["sectors"] = jnp.mean(sectors((end - where[:, :, 0])[..., :2].reshape(-1, 2), far).astype(jnp.float32))
+    return found
+
+
+def sectors(ways: Array, far: Scalar) -> Array:
+    """Returns for each of 16 compass sectors whether one of the displacements [rows, 2] ends in it beyond `far`."""
+    turn = jnp.arctan2(ways[:, 1], ways[:, 0]) / (2.0 * jnp.pi)
+    # The first sector is centred on the direction of the first coordinate.
+    sector = jnp.floor(SECTORS * turn + 0.5).astype(jnp.int32) % SECTORS
+    beyond = jnp.sum(ways**2, axis=-1) > far**2
+    return jnp.zeros(SECTORS, jnp.int32).at[sector].add(beyond.astype(jnp.int32)) > 0

@@ -1,7 +1,7 @@
 /* The page of runs. Everything that comes from a run is set as text; nothing is requested, except for the events of a
    live page. `window.covey.apply(event, payload)` changes what is shown. */
-"use strict";
 (() => {
+  const { el, svg, whole, number, short, interval, duration, size, text, colour, table, finite, player, themes } = window.coveyParts;
   const page = JSON.parse(document.getElementById("data").textContent);
   const runs = page.runs;
   const several = runs.length > 1;
@@ -17,47 +17,6 @@
   /* Quantiles of Student's t at 97.5 %, for 1 to 30 degrees of freedom. */
   const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131,
     2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042];
-
-  // ---------------------------------------------------------------- elements and numbers
-  const SVG = "http://www.w3.org/2000/svg";
-  function fill(node, attributes, children) {
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-      else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
-    }
-    for (const child of children) if (child !== null && child !== undefined) node.append(child);
-    return node;
-  }
-  const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children.flat());
-  const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children.flat());
-  const whole = (x) => Number(x).toLocaleString("en");
-  function number(x) {
-    if (x === null || x === undefined) return "–";
-    if (typeof x !== "number") return String(x);
-    const size = Math.abs(x);
-    if (size !== 0 && (size < 1e-3 || size >= 1e7)) return x.toExponential(2);
-    return x.toLocaleString("en", { maximumSignificantDigits: size >= 1e4 ? 6 : 4 });
-  }
-  function short(x) {
-    for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-      if (Math.abs(x) >= size) return +(x / size).toPrecision(4) + letter;
-    }
-    return x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential().replace(/(\.\d{2})\d+/, "$1") : String(+x.toPrecision(4));
-  }
-  const interval = ([centre, low, high]) => (low === null || low === undefined ? number(centre)
-    : `${number(centre)} [${number(low)}, ${number(high)}]`);
-  function duration(seconds) {
-    if (seconds === null || seconds === undefined) return "unknown";
-    const s = Math.round(seconds);
-    if (s < 60) return `${s} s`;
-    return s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
-  }
-  const size = (bytes) => (bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`);
-  const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const table = (head, rows) => el("div", { class: "scroll" }, el("table", {},
-    head.length ? el("thead", {}, el("tr", {}, head.map((each) => el("th", { scope: "col" }, each)))) : null,
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, i) => (i ? el("td", {}, cell) : el("th", { scope: "row" }, cell))))))));
 
   // ---------------------------------------------------------------- curves
   /* Values by step and member; if a step was logged twice, the later row counts. */
@@ -80,7 +39,6 @@
     });
     return found;
   }
-  const finite = (x) => x !== null && x !== undefined;
   /* The mean over members with Student's 95 % interval; of a population, whose members copy each other, the range. */
   function centre(values, population) {
     if (!values.length) return [null, null, null];
@@ -248,15 +206,11 @@
     if (!episodes.length) return [];
     const place = el("div", {});
     const show = (episode) => {
-      const moving = /^data:image|\.(gif|png|webp)(\?|$)/.test(episode.video);
-      const about = { src: episode.video, "data-episode": finite(episode.step) ? episode.step : "" };
+      const about = { "data-episode": finite(episode.step) ? episode.step : "" };
       const said = [finite(episode.step) ? `step ${whole(episode.step)}` : "", finite(episode.return) ? `return ${number(episode.return)}` : "",
         finite(episode.length) ? `${whole(episode.length)} steps long` : ""].filter(Boolean).join(", ");
-      place.replaceChildren(moving ? el("img", { ...about, alt: `an episode of the policy, ${said}` })
-        : el("video", { ...about, controls: true, loop: true, muted: true, autoplay: true, playsinline: true }),
+      place.replaceChildren(player(episode.video, about, `an episode of the policy, ${said}`),
         el("figcaption", {}, el("span", {}, `An episode of the policy: ${said}`)));
-      const video = place.querySelector("video");
-      if (video) video.muted = true; // browsers start only muted films
     };
     show(episodes[episodes.length - 1]);
     if (episodes.length < 2) return [el("figure", {}, place)];
@@ -448,19 +402,7 @@
     compare();
   }
   const chooser = el("label", {}, "Members ", members);
-  const root = document.documentElement;
-  const stored = (() => { try { return localStorage.getItem("covey-theme"); } catch { return null; } })();
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const theme = el("button", { id: "theme", type: "button", onclick: () => {
-    paint(root.dataset.theme === "dark" ? "light" : "dark");
-    try { localStorage.setItem("covey-theme", root.dataset.theme); } catch { /* a page from disk may not store it */ }
-  } });
-  function paint(name) {
-    root.dataset.theme = name;
-    theme.textContent = name === "dark" ? "Light theme" : "Dark theme";
-    for (const chart of charts) chart.draw();
-  }
-  dark.addEventListener("change", () => paint(dark.matches ? "dark" : "light"));
+  const theme = themes(() => { for (const chart of charts) chart.draw(); });
 
   // ---------------------------------------------------------------- comparison
   const comparison = el("section", { id: "comparison", hidden: !several });
@@ -535,13 +477,13 @@
     source.onerror = () => { status.textContent = "connection lost"; };
   }
 
-  document.body.append(el("header", { class: "top" }, el("h1", {}, runs.map((run) => run.name).join(", ")), status, chooser, theme),
+  document.body.append(el("header", { class: "top" }, el("h1", {}, runs.map((run) => run.name).join(", ")), status, chooser, theme.button),
     el("main", {}, comparison, el("div", { class: "runs" }, runs.map((_, i) => build(i)))));
-  root.dataset.theme = stored === "dark" || stored === "light" ? stored : dark.matches ? "dark" : "light";
+  theme.begin();
   options();
   runs.forEach((_, i) => { show(i); showFilm(i); });
   compare();
-  paint(root.dataset.theme);
+  for (const chart of charts) chart.draw();
   window.covey = { runs, apply };
   if (page.live) listen();
 })();
