@@ -26,9 +26,9 @@ from covey.agent import Decision
 from covey.agents.skills.prior import sectors
 from covey.evaluation import policy_paths
 from covey.observation import DESCRIPTOR
-from covey.run.plans import arrivals, make_planner, plans_to, random_goals
 from covey.run.policy import BestPolicy, PolicyProgram, load_member
 from covey.run.program import build
+from covey.run.skills.plans import arrivals, make_planner, plans_to, random_goals
 from covey.types import Array, EnvSpec, Key, Mode
 
 ENV = "brax:ant_omni"

@@ -19,10 +19,10 @@ import numpy as np
 import covey
 from covey.agents.skills.contract import Paths
 from covey.agents.skills.prior import coverage
-from covey.run.plans import can_plan, goal_radius, make_planner, random_plans
 from covey.run.policy import SKILL_EPISODES, SKILLS, BestPolicy
 from covey.run.presets import preset_config
 from covey.run.program import Program, build
+from covey.run.skills.plans import can_plan, goal_radius, make_planner, random_plans
 from covey.storage.layout import unpack
 from covey.storage.store import Store
 from covey.types import Array, Key

@@ -132,7 +132,7 @@ def _reset_signals() -> None:
 
 def _import_everything() -> None:
     """Imports what the commands need, so that forks don't have to. It must not start a jax backend."""
-    for name in ("cli", "api", "run.session", "run.config", "run.console", "plots.population", "run.plans"):
+    for name in ("cli", "api", "run.session", "run.config", "run.console", "plots.population", "run.skills"):
         import_module(f"covey.{name}")
     for name in ("tyro", "matplotlib.pyplot", "PIL.Image", "gymnasium", "scipy.special", "safetensors.numpy"):
         import_module(name)

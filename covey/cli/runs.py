@@ -201,7 +201,7 @@ def plan(arguments: list[str]) -> None:
     import numpy as np
 
     from covey.api import load
-    from covey.run.plans import goals_outside
+    from covey.run.skills.plans import goals_outside
     from covey.storage.folder import disk_errors
 
     # A goal may begin with a minus, which must not look like a flag.

@@ -13,7 +13,7 @@ from covey import doctor, plots
 from covey.errors import require
 from covey.evaluation import GIF_FRAMES, Episode, Evaluation, TrainedPolicy, html_table, mean_interval, record
 from covey.export.export import Export, Proof, check_policy, export_policy
-from covey.run import plans, skill_films
+from covey.run import skills as run_skills
 from covey.run.config import RunConfig
 from covey.run.limits import MOST, MOST_PLANS, MOST_VIDEO, at_most, check_memory, environments_need, memory_errors
 from covey.run.policy import (
@@ -240,7 +240,7 @@ class Run:
         program.close()
         found = jax.tree.map(lambda x: x[0], found)
         skills = {name: float(x[0]) for name, x in program.measure(state, hyper).items()}
-        if plans.can_plan(program):
+        if run_skills.can_plan(program):
             reached = [all(plan.reached) for plan in self.random_plans(seed=seed)]
             skills["success"] = float(np.mean(reached))
         return Evaluation(mean_interval(np.asarray(found.returns)), found, skills)
@@ -252,7 +252,7 @@ class Run:
             path: The PNG; by default media/skills.png in the run folder.
         """
         title = f"{self.config.algorithm} on {self.config.env}: trajectories of the skills"
-        return skill_films.draw_skills(self.best, path or self.folder.media / "skills.png", title)
+        return run_skills.draw_skills(self.best, path or self.folder.media / "skills.png", title)
 
     def film_skills(
         self, path: str | Path | None = None, *, skills: Sequence[int] | None = None, seed: int = 0
@@ -278,7 +278,7 @@ class Run:
             >>> run.film_skills("skills.gif", skills=[0, 3, 5])
             Picture('skills.gif')
         """
-        return skill_films.film_skills(self.best, Path(path or self.folder.media / "skills"), skills, seed)
+        return run_skills.film_skills(self.best, Path(path or self.folder.media / "skills"), skills, seed)
 
     def plan(
         self,
@@ -289,7 +289,7 @@ class Run:
         radius: float | None = None,
         seed: int = 0,
         steps: int = 0,
-    ) -> plans.Plan:
+    ) -> run_skills.Plan:
         """Plans in skill space: one episode that visits goals in turn, with its figure and its animation.
 
         Args:
@@ -306,12 +306,12 @@ class Run:
             [True, True]
         """
         at_most("steps", steps, MOST_VIDEO)
-        planner = plans.make_planner(self.best.program, planning)
-        radius = plans.goal_radius(planner, radius)
+        planner = run_skills.make_planner(self.best.program, planning)
+        radius = run_skills.goal_radius(planner, radius)
         goals = np.asarray(goals, np.float64)
-        found, episode = plans.plan_episode(planner, self.best, goals, radius, seed, steps)
+        found, episode = run_skills.plan_episode(planner, self.best, goals, radius, seed, steps)
         figure = path or self.folder.media / "plan.png"
-        plans.draw_plans(planner, [found], radius, figure, f"{sum(found.reached)} of {len(goals)} goals reached")
+        run_skills.draw_plans(planner, [found], radius, figure, f"{sum(found.reached)} of {len(goals)} goals reached")
         plots.write_gif(figure.with_suffix(".gif"), self.best.program.env, episode)
         return found
 
@@ -324,7 +324,7 @@ class Run:
         radius: float | None = None,
         seed: int = 0,
         within: float | None = None,
-    ) -> list[plans.Plan]:
+    ) -> list[run_skills.Plan]:
         """Plans episodes with one random goal each.
 
         Args:
@@ -343,12 +343,12 @@ class Run:
         """
         require(count > 0, f"`random` must be positive, not {count}.")
         at_most("random", count, MOST_PLANS)
-        planner = plans.make_planner(self.best.program, planning)
-        radius = plans.goal_radius(planner, radius)
-        found = plans.random_plans(planner, self.best, count, radius, seed, within)
+        planner = run_skills.make_planner(self.best.program, planning)
+        radius = run_skills.goal_radius(planner, radius)
+        found = run_skills.random_plans(planner, self.best, count, radius, seed, within)
         if path:
             reached = sum(all(plan.reached) for plan in found)
-            plans.draw_plans(planner, found, radius, path, f"{reached} of {count} random goals reached")
+            run_skills.draw_plans(planner, found, radius, path, f"{reached} of {count} random goals reached")
         return found
 
     def episode(self, steps: int = 0, seed: int = 0, frames: int = 0) -> Episode:

@@ -11,7 +11,7 @@ import numpy as np
 from covey import plots
 from covey.errors import require
 from covey.run.run import Run
-from covey.run.skill_films import SkillEpisode, chosen_skills, path_films, shown_skills, skill_episodes
+from covey.run.skills.films import SkillEpisode, chosen_skills, path_films, shown_skills, skill_episodes
 from covey.storage.atomic import replace_output
 from covey.storage.folder import disk_errors
 from covey.web.page import document, static

@@ -51,4 +51,6 @@ def test_no_module_knows_everything(module: str):
 
 
 def test_the_run_package_is_no_catch_all():
-    assert len([m for m in MODULES if m.startswith("run/") and m != "run/__init__"]) <= MOST_RUN_FILES
+    """Packages inside of it count as one."""
+    concepts = {m.split("/")[1] for m in MODULES if m.startswith("run/") and m != "run/__init__"}
+    assert len(concepts) <= MOST_RUN_FILES, sorted(concepts)

@@ -41,7 +41,7 @@ def test_every_rate_and_every_network(name: str):
     layers = widths(config)
     encoders = [path for path in layers if "encoder" in path]
     assert len(encoders) == 1 and layers.pop(encoders[0]) == [], "an agent has an encoder only if it is given layers"
-    assert len(layers) == {"diayn": 3, "dads": 3}.get(name, 2)
+    assert len(layers) == (3 if agents.entry(name).is_skill_agent else 2)
     assert all(sizes == [48, 24] for sizes in layers.values())
     assert default_config(name, lr=None, hidden=None) == default_config(name)
 

@@ -12,8 +12,8 @@ from PIL import Image
 import covey
 from covey.cli import main
 from covey.plots import TILE, skill_labels
-from covey.run.plans import arrivals, goals_outside
-from covey.run.skill_films import representatives
+from covey.run.skills.films import representatives
+from covey.run.skills.plans import arrivals, goals_outside
 
 BRISK = {"actor_lr": 3e-3, "critic_lr": 3e-3, "temperature_lr": 3e-3, "tau": 0.02}
 WRONG_PLANS = [

@@ -201,7 +201,7 @@ def test_a_run_says_its_recipe_and_needs_it_no_more(monkeypatch, tmp_path: Path,
             "There is no recipe for sac called 'tai'. There are: crossq, droq, flash, redq, simba, toy, xqc.",
         ),
         (["sac", "--recipe", "cross"], 1, "Did you mean 'crossq'"),
-        (["td3", "--recipe", "toy"], 1, "There is no recipe for td3. There are for: sac, diayn, dads."),
+        (["td3", "--recipe", "toy"], 1, "There is no recipe for td3. There are for: sac, diayn, dads, metra."),
         (["sac", "--recipe", "toy", "--config", "x.json"], 2, "--recipe and --config exclude each other"),
         (["sac", "--recipe"], 2, "--recipe needs a value: --recipe RECIPE"),
         (
