@@ -2,11 +2,12 @@
 
     python -m benchmarks.campaign --list
     python -m benchmarks.campaign --folder OUT [--only NAME ...] [--core 1] [--peers .venv-peers/bin/python]
+    python -m benchmarks.campaign --folder OUT --studies    # the page's studies instead of the campaign
     python -m benchmarks.campaign --folder OUT --collect    # benchmarks/results/NAME.csv, also of unfinished runs
     python -m benchmarks.quality                            # draws the page from these files
 
 Ctrl-C or SIGTERM saves the run in progress and stops; the same command continues. The settings were fixed before the
-first run, and the seeds (2000 and on) are used for nothing else.
+first run, and the seeds (2000 and on) are used for nothing else. Studies have seeds from 1000 on.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = 2000
+STUDY_SEED = 1000
 RESULTS = Path(__file__).parent / "results"
 STATE = "campaign.csv"
 """The file of results that tells how far each run got."""
@@ -41,13 +43,32 @@ this width an update costs 1.35 of SAC's, where FlashSAC's costs 5."""
 LANDER = "--preset off --warmup 10000 --lr 1e-4 --agent.normalise.rewards"
 """The published options of TAAC on LunarLander but for the batch, so that SAC has the same. Needs gymnasium[box2d]."""
 
+SAC_CHANGES = {
+    "lr": "--lr 1e-3",
+    "tianshou": "--hyper.actor-lr 1e-3 --hyper.critic-lr 1e-3 --agent.fixed-temperature --hyper.temperature 0.2",
+}
+"""The settings of SAC that other libraries publish HalfCheetah with."""
+TD3_CHANGES = {
+    "base": "",
+    "uniform": "--agent.networks.weights uniform",
+    "orthogonal": "--agent.networks.weights orthogonal",
+    "every-step": "--agent.target-every-step",
+    "both": "--agent.networks.weights uniform --agent.target-every-step",
+    "strict": "--no-overlap",
+    "lr": "--hyper.actor-lr 1e-3 --hyper.critic-lr 1e-3",
+    "warmup": "--warmup 5000",
+    "noise": "--hyper.exploration-noise 0.2",
+    "epsilon": "--agent.optimisers.actor.epsilon 1e-5 --agent.optimisers.critic.epsilon 1e-5",
+}
+"""The changes of the study of plain TD3, in the order of its table."""
+
 
 @dataclass(frozen=True)
 class Run:
     """A run of the campaign: its name, and what the page and the command line need.
 
     Args:
-        part: The part of the campaign, a to e.
+        part: The part of the campaign, a to e, or study.
         name: The name of its folder and of its file of results.
         label: Its label in tables and figures.
         task: A key of TASKS.
@@ -113,6 +134,35 @@ def all_runs() -> Iterator[Run]:
 
 
 RUNS = {run.name: run for run in all_runs()}
+
+
+def study_run(name: str, task: str, options: str, steps: int, seeds: int, every: int = 10_000) -> Run:
+    """Returns a run of a study: of `covey train` with an evaluation of 10 episodes every `every` steps."""
+    command = (
+        f"covey train {options} --env gymnasium:{TASKS[task]} --steps {steps} "
+        f"--seed {STUDY_SEED} --seeds {seeds} --evaluations {steps // every} --episodes 10"
+    )
+    return Run("study", f"study-{name}", name, task, command, steps, seeds)
+
+
+def all_studies() -> Iterator[Run]:
+    """Yields the runs of the page's studies: precision, SAC on HalfCheetah, TD3 one change at a time."""
+    for agent in ("td3", "sac"):
+        for task in ("cheetah", "hopper"):
+            for precision in ("bfloat16", "float32"):
+                options = f"{agent} --precision {precision}"
+                yield study_run(f"precision-{agent}-{task}-{precision}", task, options, 50_000, 5)
+    for name, changes in SAC_CHANGES.items():
+        yield study_run(f"sac-cheetah-{name}", "cheetah", f"sac {changes}", 100_000, 2)
+    for task in ("cheetah", "hopper"):
+        for name, change in TD3_CHANGES.items():
+            options = (
+                f"td3 --preset off{' --agent.networks.weights lecun' * ('weights' not in change)} {change}".strip()
+            )
+            yield study_run(f"td3-{task}-{name}", task, options, 25_000, 8, every=5_000)
+
+
+STUDIES = {run.name: run for run in all_studies()}
 
 
 def is_finished(run: Run, folder: Path) -> bool:
@@ -270,13 +320,15 @@ def collect(runs: list[Run], folder: Path, results: Path = RESULTS) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="where the runs are, outside of the repository")
-    parser.add_argument("--only", nargs="+", choices=list(RUNS), metavar="NAME", default=list(RUNS))
+    parser.add_argument("--only", nargs="+", choices=[*RUNS, *STUDIES], metavar="NAME", help="only these runs")
+    parser.add_argument("--studies", action="store_true", help="the studies, not the campaign")
     parser.add_argument("--core", type=int, help="pin the runs to one core")
     parser.add_argument("--peers", default=".venv-peers/bin/python", help="the Python that has SB3 and SBX")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--collect", action="store_true")
     options = parser.parse_args()
-    runs = [RUNS[name] for name in RUNS if name in options.only]
+    chosen = STUDIES if options.studies else RUNS
+    runs = [run for run in [*RUNS.values(), *STUDIES.values()] if run.name in (options.only or chosen)]
     if options.list:
         for run in runs:
             print(f"{run.part} {run.name}\n    {run.command}")

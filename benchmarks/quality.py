@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.campaign import RESULTS, RUNS, SEED, STATE, TASKS, Run, read_rows
+from benchmarks.campaign import (
+    RESULTS,
+    RUNS,
+    SAC_CHANGES,
+    SEED,
+    STATE,
+    STUDY_SEED,
+    TASKS,
+    TD3_CHANGES,
+    Run,
+    read_rows,
+)
 from covey.evaluation.improvement import improvement_interval
 from covey.evaluation.stats import iqm, iqm_interval
 from covey.plots.style import COLOURS, INK, empty_figure, set_steps_axis, style_axes, write_figure
@@ -31,24 +42,14 @@ STEPS = (100_000, 200_000, 1_000_000)
 NEAR = 0.02
 """How far, relatively, the step of a published value may be from the step of a table."""
 STUDY_TASKS = {"cheetah": "HalfCheetah-v5", "hopper": "Hopper-v5"}
-CHANGES = {
-    "uniform": "`--agent.networks.weights uniform` (PyTorch's initial weights)",
-    "orthogonal": "`--agent.networks.weights orthogonal`",
-    "every-step": "`--agent.target-every-step`",
-    "both": "`--agent.networks.weights uniform --agent.target-every-step`",
-    "strict": "`--no-overlap`",
-    "lr": "`--hyper.actor-lr 1e-3 --hyper.critic-lr 1e-3`",
-    "warmup": "`--warmup 5000`",
-    "noise": "`--hyper.exploration-noise 0.2`",
-    "epsilon": "`--agent.optimisers.actor.epsilon 1e-5 --agent.optimisers.critic.epsilon 1e-5`",
-}
-"""The changes of the study, in the order of the table."""
+WEIGHTS = " (PyTorch's initial weights)"
 SAC_STUDY = {
     "covey, the campaign's run": "sac-cheetah",
     "SBX, the same settings: `python -m benchmarks.peers.curve sbx sac HalfCheetah-v5 --seed 1000`": (
         "study-sac-cheetah-sbx"
     ),
-    "covey with Tianshou's learning rate: `--lr 1e-3 --seed 1000`": "study-sac-cheetah-lr",
+    f"covey with the rate of both publications: `{SAC_CHANGES['lr']} --seed 1000`": "study-sac-cheetah-lr",
+    f"covey with Tianshou's settings: `{SAC_CHANGES['tianshou']} --seed 1000`": "study-sac-cheetah-tianshou",
 }
 """The rows of the study of SAC, and their files."""
 
@@ -373,11 +374,8 @@ def equal_time(results: Results) -> Iterator[str]:
 def study_rows(folder: Path, task: str) -> Iterator[list[str]]:
     """Yields the rows of the study of TD3 on a task: each change beside the base, paired by seed."""
     base = read_curve(folder / f"study-td3-{task}-base.csv")
-    prefix = f"study-td3-{task}-"
-    found = [path.stem.removeprefix(prefix) for path in sorted(folder.glob(f"{prefix}*.csv"))]
-    order = list(CHANGES)
-    for change in sorted(found, key=lambda name: (order.index(name) if name in order else len(order), name)):
-        curve = read_curve(folder / f"{prefix}{change}.csv")
+    for change in TD3_CHANGES:
+        curve = read_curve(folder / f"study-td3-{task}-{change}.csv")
         if base is None or curve is None or change == "base":
             continue
         steps = [step for step in curve.whole().steps if step > 0 and step in base.whole().steps]
@@ -386,7 +384,7 @@ def study_rows(folder: Path, task: str) -> Iterator[list[str]]:
         last, last_error = paired_difference(ours[-1], theirs[-1])
         mean, mean_error = paired_difference(ours.mean(axis=0), theirs.mean(axis=0))
         yield [
-            CHANGES.get(change, f"`{change}`"),
+            f"`{TD3_CHANGES[change]}`{WEIGHTS * (change == 'uniform')}",
             f"{len(seeds)}",
             f"{steps[-1]:,}",
             number(theirs[-1].mean()),
@@ -415,7 +413,7 @@ def study(results: Results) -> Iterator[str]:
         yield ""
         yield from table(heads, study_rows(results.folder, task))
         missing = [
-            f"`{change}`" for change in CHANGES if not (results.folder / f"study-td3-{task}-{change}.csv").exists()
+            f"`{change}`" for change in TD3_CHANGES if not (results.folder / f"study-td3-{task}-{change}.csv").exists()
         ]
         if missing:
             yield f"Not run yet: {', '.join(missing)}."
@@ -439,11 +437,46 @@ def sac_study(results: Results) -> Iterator[str]:
     yield from table(("", "seeds", "50,000", "100,000", "each seed, last"), rows)
 
 
+def precision(results: Results) -> Iterator[str]:
+    """Yields the study of bfloat16 beside float32."""
+    rows: list[list[str]] = []
+    for agent in ("td3", "sac"):
+        for task in STUDY_TASKS:
+            name = f"{agent.upper()}, {TASKS[task]}"
+            stem = results.folder / f"study-precision-{agent}-{task}"
+            curves = [read_curve(stem.with_name(f"{stem.name}-{kind}.csv")) for kind in ("float32", "bfloat16")]
+            plain, rounded = (None if curve is None else curve.at(50_000) for curve in curves)
+            if plain is None or rounded is None:
+                rows.append([name, *["-"] * 4, "not there yet"])
+                continue
+            difference, error = paired_difference(rounded, plain)
+            centre, low, high = improvement_interval(rounded, plain)
+            rows.append(
+                [
+                    name,
+                    f"{plain.size}",
+                    number(plain.mean()),
+                    number(rounded.mean()),
+                    f"{difference:+,.0f} ({error:,.0f})",
+                    f"{centre:.2f} ({low:.2f} to {high:.2f})",
+                ]
+            )
+    yield "## bfloat16 beside float32"
+    yield ""
+    yield "`covey train AGENT --precision bfloat16 --env gymnasium:TASK --steps 50000 --seed 1000 --seeds 5`, and the"
+    yield "same with float32: mean returns at 50,000 steps, their difference with its standard error, paired by seed,"
+    yield "and the probability that a seed with bfloat16 is better. TD3 learns from step 25,000 on, SAC from 10,000."
+    yield ""
+    heads = ("", "seeds", "float32", "bfloat16", "difference", "P(bfloat16 > float32) (95 % interval)")
+    yield from table(heads, rows)
+
+
 def progress(results: Results) -> Iterator[str]:
     """Yields the list of runs: how far each got, and its command."""
     yield "## The runs"
     yield ""
-    yield f"In the order in which they are made; seeds from {SEED}. `python -m benchmarks.campaign` makes them."
+    yield f"In the order in which they are made; seeds from {SEED}. `python -m benchmarks.campaign` makes them,"
+    yield f"and with `--studies` those of the studies, with seeds from {STUDY_SEED}."
     yield ""
     rows: list[list[str]] = []
     for run in RUNS.values():
@@ -475,7 +508,17 @@ def sources(results: Results) -> Iterator[str]:
 def render(results: Results) -> str:
     """Returns the generated part of the page."""
     lines = ["## Results", ""]
-    for part in (task_sections, beside_published, improvements, equal_time, study, sac_study, progress, sources):
+    for part in (
+        task_sections,
+        beside_published,
+        improvements,
+        equal_time,
+        study,
+        sac_study,
+        precision,
+        progress,
+        sources,
+    ):
         lines += part(results)
     return "\n".join(lines).strip() + "\n"
 

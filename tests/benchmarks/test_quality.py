@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import campaign, quality
-from benchmarks.campaign import RUNS, Run
+from benchmarks.campaign import RUNS, STUDIES, Run
 from benchmarks.peers.curve import keep_whole_seeds
 from covey import launch
 from covey.cli import main
@@ -51,6 +51,16 @@ def test_commands_are_understood(run: Run, monkeypatch):
     assert (config.steps, list(seeds)) == (run.steps, [2000, 2001, 2002][: run.seeds])
     assert config.steps // config.evaluations == 10_000 and config.episodes == 10
     assert config.env == f"gymnasium:{campaign.TASKS[run.task]}"
+
+
+@pytest.mark.parametrize("run", STUDIES.values(), ids=lambda run: run.name)
+def test_commands_of_studies_are_understood(run: Run, monkeypatch):
+    started: list = []
+    monkeypatch.setattr(launch, "start_run", lambda config, *_: started.append(config))
+    assert main(run.command.split()[1:]) == 0
+    (config,) = started
+    assert (config.steps, config.seed, config.members) == (run.steps, 1000, run.seeds)
+    assert config.steps % config.evaluations == 0 and config.episodes == 10
 
 
 def row(step: int, member: int, name: str, value: float, wall: float) -> str:
