@@ -214,7 +214,7 @@ class METRA:
         return state._replace(sac=sac), metrics | sac_metrics
 
     def update_representation(self, state: METRAState, hyper: METRAHyper, data: Moves) -> tuple[METRAState, Metrics]:
-        """Ascends E[(phi' - phi) . z] under the constraint |phi' - phi| <= 1, by dual gradient descent."""
+        """Ascends E[(phi' - phi) . z] with steps in phi of at most 1, by dual gradient descent."""
         dual = hyper.dual * jnp.exp(state.dual)
 
         def loss(representation: Params) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -269,7 +269,7 @@ class METRA:
         """Measures the progress of skills, whether the constraint holds, and the coverage.
 
         Returns:
-            `progress`: the mean skill reward. `squared_step`: the mean of |phi' - phi|^2, at most about 1.
+            `progress`: the mean skill reward. `squared_step`: the mean squared length of a step in phi, at most about 1.
             `dependency`: the progress over the root mean square of the steps, or over 1 if that is less; so that a
             representation that breaks the constraint does not count more. `accuracy` of discrete skills: how often a
             step goes farthest in the direction of its skill.
