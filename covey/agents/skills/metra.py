@@ -269,7 +269,7 @@ class METRA:
         """Measures the progress of skills, whether the constraint holds, and the coverage.
 
         Returns:
-            `progress`: the mean skill reward. `squared_step`: the mean squared length of a step in phi, at most about 1.
+            `progress`: the mean skill reward. `squared_step`: the mean squared length of a step, at most about 1.
             `dependency`: the progress over the root mean square of the steps, or over 1 if that is less; so that a
             representation that breaks the constraint does not count more. `accuracy` of discrete skills: how often a
             step goes farthest in the direction of its skill.
