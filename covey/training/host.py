@@ -8,6 +8,7 @@ All random numbers of a block follow from the member's key and the block's numbe
 are seeded from the member's key and use their own random generators afterwards.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -96,6 +97,10 @@ class HostLoop:
         actor = jax.tree.map(jnp.copy, agents) if self.overlap else ()
         world = members.world._replace(env=members.world.env._replace(actor=actor))
         return self.place(population._replace(members=members._replace(agent=agents, world=world)))
+
+    def copy(self, population: Population, donors: Sequence[int], replay: bool = False) -> Population:
+        """Replaces members by copies of others (see `Loop.copy`)."""
+        return self._store.copy(population, donors, replay)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
