@@ -116,10 +116,9 @@ def exchange(
         "`pbt.replay` is share, but the members have separate replays. Make the trainer with shared=True.",
     )
     ranking = returns if isinstance(returns, Ranking) else _rank_returns(population, loop, returns, space, group)
-    reported = group.reported_members(loop.members)
     while True:
         successors = decide(pbt, searched(space), ranking, seed, generation, rescue)
-        parents = {m: successors[m].parent for m in reported}
+        parents = {m: successors[m].parent for m in group.reported_members(loop.members)}
         sent = sorted({p for m, p in parents.items() if p // loop.members != m // loop.members})  # between processes
         try:
             data = _fetch(pbt, population, sent, group)

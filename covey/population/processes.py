@@ -169,8 +169,7 @@ class JaxProcesses:
 
 def rows(tree: Any, members: list[int]) -> Any:
     """Returns the rows [k, ...] of this process's members, in NumPy. Copies nothing else from the devices."""
-    found = [jax.device_get(row(tree, member)) for member in members]
-    return jax.tree.map(lambda *own: np.stack(own), *found)
+    return jax.tree.map(lambda *own: np.stack(own), *(jax.device_get(row(tree, member)) for member in members))
 
 
 def pack(tree: Any) -> np.ndarray:

@@ -17,6 +17,7 @@ ELEMENTWISE = {
     "abs": np.abs,
     "add": np.add,
     "and": np.bitwise_and,
+    "atanh": np.arctanh,
     "div": np.divide,
     "eq": np.equal,
     "exp": np.exp,
