@@ -1,4 +1,4 @@
-"""The acting half of the host loop: environments stepped in NumPy, with actions from a device of their own."""
+"""The acting half of the host loop: environments are stepped and, if the agent allows it, actions chosen in NumPy."""
 
 from typing import Any
 
@@ -19,8 +19,14 @@ from covey.types import Key, Mode
 class Acting:
     """The worlds of all members [P, N, ...] in NumPy, and the agents that act in them.
 
-    The agents act on a device that is not the learner's: there, a program would wait until all learning under way is
-    done (263 ms instead of 0.07 ms).
+    The noise of a block is drawn at once. What depends on observations is computed in NumPy, or by a compiled program
+    if NumPy can't (see `in_numpy`). That program has a device of its own: on the learner's it would wait until all
+    learning under way is done (263 ms instead of 0.07 ms).
+
+    Args:
+        programs: The compiled parts of the loop.
+        population: The population. Its newest agents act, or with overlap those that its worlds hold for it.
+        mode: How the policy acts.
     """
 
     def __init__(self, programs: HostPrograms, population: Population, mode: Mode) -> None:
