@@ -56,7 +56,8 @@ def operations(equation: Any) -> list[Operation] | None:
     name = equation.primitive.name
     shapes = [atom.aval.shape for atom in equation.invars]
     out = equation.outvars[0].aval
-    if any(str(atom.aval.dtype) not in TYPES for atom in (*equation.invars, *equation.outvars)):
+    types = {str(atom.aval.dtype) for atom in (*equation.invars, *equation.outvars)}
+    if not types.issubset(TYPES) or (name == "dot_general" and len(types) > 1):
         return None
     if name == "split":
         return _split(equation.params, shapes[0])
