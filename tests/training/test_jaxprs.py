@@ -44,8 +44,8 @@ def decisions(name: str, mode: Mode, envs: int = 2) -> tuple[Divided, Any, Any]:
     late = member.agent, world.memory, world.first, obs
 
     def function(early: Any, late: Any) -> Any:
-        (hyper, keys), (agent, *rest) = early, late
-        return decide(trainer.agent, agent, hyper, *rest, keys, mode)
+        (hyper, keys), (agent, memory, first, obs) = early, late
+        return decide(trainer.agent, agent, hyper, memory, first, obs, keys, mode)
 
     return divide(function, early, late), early, late
 
