@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import require
-from covey.evaluation.used import CALLS, inner_jaxpr
 from covey.export.names import input_name, observation_parts
 from covey.export.opened import Arrays, Opened
 from covey.export.source import Source, as_keys, key_data
 from covey.export.trace import DRAWS, memory_names, needed_equations
 from covey.observation import Obs
+from covey.training.jaxprs import CALLS, inner_jaxpr
 
 LIMIT = 1e-5
 """The largest difference, as a share of the range of an action."""

@@ -12,9 +12,10 @@ from covey.agent import Policy
 from covey.envs.base import Env, HostEnv
 from covey.errors import require
 from covey.evaluation.record import record
-from covey.evaluation.used import used_inputs, used_parts, with_zeros
+from covey.evaluation.used import used_parts, with_zeros
 from covey.export.trace import needed_equations
 from covey.observation import OBS, Obs, Observation
+from covey.training.jaxprs import used_inputs
 from covey.types import Array, EnvSpec, Key
 
 Mode = Literal["greedy", "sample"]

@@ -13,11 +13,11 @@ import numpy as np
 from jax import export
 
 from covey.errors import require
-from covey.evaluation.used import CALLS, inner_jaxpr
 from covey.export.graph import Graph, Operand, Value
 from covey.export.names import input_name
 from covey.export.rules import dtype_of, result, shape_of, sliced
 from covey.observation import Observation, Part
+from covey.training.jaxprs import CALLS, inner_jaxpr, needed_equations
 
 KEY = object()
 """Stands for a random key that is not known, and for the keys made of it."""
@@ -91,20 +91,6 @@ def _walk(graph: Graph, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[A
         found = _equation(graph, equation, [read(atom) for atom in equation.invars])
         values |= dict(zip(equation.outvars, found, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def needed_equations(jaxpr: Any) -> list[Any]:
-    """Returns the equations that the results depend on, in their order.
-
-    An agent also computes numbers for its replay, perhaps with operations that no file can store.
-    """
-    needed = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
-    kept = []
-    for equation in reversed(jaxpr.eqns):
-        if needed & set(equation.outvars):
-            needed |= {atom for atom in equation.invars if not hasattr(atom, "val")}
-            kept.append(equation)
-    return kept[::-1]
 
 
 def _equation(graph: Graph, equation: Any, inputs: list[Any]) -> list[Any]:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from covey.errors import require
 from covey.observation import Obs, Observation, Part
@@ -192,6 +191,6 @@ def forget_episode(state: Any) -> Any:
         return isinstance(part, Statistics)
 
     def forget(part: Any) -> Any:
-        return part._replace(running=np.zeros_like(part.running)) if is_statistics(part) else part
+        return part._replace(running=jnp.zeros_like(part.running)) if is_statistics(part) else part
 
     return jax.tree.map(forget, state, is_leaf=is_statistics)

@@ -18,7 +18,13 @@ from covey.training.sharding import SPLIT, place
 
 
 class DonorData(NamedTuple):
-    """The members that are copied: their indices, agent states [k, ...] and, with `PBT.replay` `copy`, replay data."""
+    """The members that come from other processes.
+
+    Args:
+        donors: Their indices.
+        agents: Their agent states [k, ...].
+        replay: Their replay data, with `PBT.replay` `copy`.
+    """
 
     donors: list[int]
     agents: Any = None
@@ -110,17 +116,17 @@ def exchange(
         "`pbt.replay` is share, but the members have separate replays. Make the trainer with shared=True.",
     )
     ranking = returns if isinstance(returns, Ranking) else _rank_returns(population, loop, returns, space, group)
-    reported = group.reported_members(loop.members)
     while True:
         successors = decide(pbt, searched(space), ranking, seed, generation, rescue)
-        donors = sorted({successors[m].parent for m in reported if successors[m].parent != m})
+        parents = {m: successors[m].parent for m in group.reported_members(loop.members)}
+        sent = sorted({p for m, p in parents.items() if p // loop.members != m // loop.members})  # between processes
         try:
-            data = _fetch(pbt, population, donors, group)
+            data = _fetch(pbt, population, sent, group)
             break
         except MemberLostError as lost:  # its island is gone: decide again without this donor
             ranking = ranking._replace(failed=ranking.failed | (np.arange(len(successors)) == lost.member))
-    if donors:
-        population = _replace(loop, population, successors, data, group.local_members(loop.members))
+    if any(m != parent for m, parent in parents.items()):
+        population = _replace(pbt, loop, population, successors, data, group.local_members(loop.members))
     return population, successors
 
 
@@ -146,22 +152,27 @@ def _fetch(pbt: PBT, population: Population, donors: list[int], group: ProcessGr
 
 
 def _replace(
-    loop: Loop, population: Population, successors: list[Successor], data: DonorData, local: range
+    pbt: PBT, loop: Loop, population: Population, successors: list[Successor], data: DonorData, local: range
 ) -> Population:
     """Writes the donors' arrays and the new hyper-parameters into this process's members."""
     old = population.members.hyper
     hyper = {name: np.array(values) for name, values in by_name(old).items()}
     failed = np.zeros(loop.members, bool)
+    donors = list(range(loop.members))
     for slot, member in enumerate(local):
         successor = successors[member]
         if successor.parent == member:
             continue
-        donor = data.donors.index(successor.parent)
         failed[slot] = successor.reason == "failed"
-        agent, replay = jax.tree.map(lambda x, d=donor: x[d], (data.agents, data.replay))
-        population = loop.put(population, slot, agent, replay)
         for name, value in successor.hyper.items():
             hyper[name][slot] = value
+        if successor.parent in local:
+            donors[slot] = local.index(successor.parent)
+            continue
+        donor = data.donors.index(successor.parent)
+        agent, replay = jax.tree.map(lambda x, d=donor: x[d], (data.agents, data.replay))
+        population = loop.put(population, slot, agent, replay)
+    population = loop.copy(population, donors, pbt.replay == "copy")
     changed = place(with_values(old, hyper), loop.devices, SPLIT)
     population = population._replace(members=population.members._replace(hyper=changed))
     return _restart(loop, population, failed) if failed.any() else population

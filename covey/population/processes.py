@@ -12,6 +12,7 @@ import numpy as np
 
 from covey.errors import LostProcess
 from covey.population.pbt import Ranking
+from covey.training.sharding import row
 
 
 class MemberLostError(Exception):
@@ -168,23 +169,7 @@ class JaxProcesses:
 
 def rows(tree: Any, members: list[int]) -> Any:
     """Returns the rows [k, ...] of this process's members, in NumPy. Copies nothing else from the devices."""
-    found = [_row(tree, member) for member in members]
-    return jax.tree.map(lambda *own: np.stack(own), *found)
-
-
-def _row(tree: Any, index: int) -> Any:
-    leaves, structure = jax.tree.flatten(tree)
-    if not isinstance(leaves[0], jax.Array):
-        return jax.tree.map(lambda x: x[index], tree)
-    size = len(leaves[0].addressable_shards[0].data)
-    parts = [x.addressable_shards[index // size].data for x in leaves]
-    return jax.tree.unflatten(structure, jax.device_get(_taken(parts, index % size)))
-
-
-@jax.jit
-def _taken(arrays: list[jax.Array], index: jax.Array) -> list[jax.Array]:
-    """Returns a row of each array, in one call: dispatching one per array would take longer than the copies."""
-    return [jax.lax.dynamic_index_in_dim(x, index, keepdims=False) for x in arrays]
+    return jax.tree.map(lambda *own: np.stack(own), *(jax.device_get(row(tree, member)) for member in members))
 
 
 def pack(tree: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The compiled loop: a population and its environments in one donated program per chunk."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -90,6 +91,10 @@ class DeviceLoop:
         run = partial(self._collect, steps=steps, mode=mode)
         keys = jax.random.split(key, self.members)
         return over_devices(run, self.devices, (LAYOUT, SPLIT), (LAYOUT, SPLIT))(population, keys)
+
+    def copy(self, population: Population, donors: Sequence[int], replay: bool = False) -> Population:
+        """Replaces members by copies of others (see `Loop.copy`)."""
+        return self._store.copy(population, donors, replay)
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""

@@ -8,6 +8,7 @@ All random numbers of a block follow from the member's key and the block's numbe
 are seeded from the member's key and use their own random generators afterwards.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from covey.envs.base import HostBatch, HostEnv
 from covey.errors import require
 from covey.replay import Stored
 from covey.training.collect import Rollout, Rows, as_steps
-from covey.training.host_acting import Acting
+from covey.training.host_acting import Acting, copied, device_of
 from covey.training.host_programs import PLACEHOLDER_SIZE, HostPrograms, Learner
 from covey.training.member import Population, where
 from covey.training.sharding import Axis
@@ -97,6 +98,10 @@ class HostLoop:
         world = members.world._replace(env=members.world.env._replace(actor=actor))
         return self.place(population._replace(members=members._replace(agent=agents, world=world)))
 
+    def copy(self, population: Population, donors: Sequence[int], replay: bool = False) -> Population:
+        """Replaces members by copies of others (see `Loop.copy`)."""
+        return self._store.copy(population, donors, replay)
+
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data (see `Loop.put`)."""
         return self._store.put(population, member, agent, data)
@@ -126,20 +131,23 @@ class HostLoop:
         world = population.members.world
         blocks = int(blocks)
         learner = Learner(population.members._replace(world=()), population.replay)
-        acting = Acting(self.programs, population)
+        acting = Acting(self.programs, population, self.trainer.mode(warmup))
         if blocks == 0:
             return _joined(self._compile(learner, acting, warmup), world, population.block)
         batch = self._opened(population, acting)
         start = int(population.block)
         end = start + blocks
+        actor = world.env.actor
         for number in range(start, end):
             acting.begin(number)
             for first in range(0, self.trainer.iterations, self._group):
-                rows, finished = acting.collect(batch, first, self._group, self.trainer.mode(warmup))
+                rows, finished = acting.collect(batch, first, self._group)
+                if self.overlap and number == end - 1:  # acting has copied a part only; learning reuses the memory
+                    actor = copied(learner.members.agent, device_of(learner.members.agent))
                 place = np.int32(number), np.int32(first), np.int32(self._group)
                 learner = self._learn(learner, acting, rows, finished, place, warmup)
         self._broken += acting.broken
-        return _joined(learner, acting.world(self._saved(batch, end), learner.members.agent), jnp.int32(end))
+        return _joined(learner, acting.world(self._saved(batch, end), learner.members.agent, actor), jnp.int32(end))
 
     def collect(
         self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
@@ -149,17 +157,17 @@ class HostLoop:
         The descriptors are coordinates of the observation, if the environment's spec names them.
         """
         require(steps >= 1, f"`steps` must be at least 1, not {steps}.")
-        acting = Acting(self.programs, population)
-        later = acting.actor
+        acting = Acting(self.programs, population, mode)
         acting.take(population.members.agent)
         batch = self._opened(population, acting)
-        acting.number = int(population.block)
-        acting.drawn = jax.random.split(jax.device_put(key, acting.device), (self.members, steps, 3, self.trainer.envs))
-        found, _ = acting.rows(batch, range(steps), mode)
-        acting.actor = later
+        number = int(population.block)
+        keys = jax.random.split(jax.device_put(key, acting.device), (self.members, steps, 3, self.trainer.envs))
+        acting.prepare(keys, number)
+        found, _ = acting.rows(batch, range(steps))
         records, next_obs = jax.tree.map(lambda *rows: np.stack(rows, axis=1), *found)
-        world = acting.world(self._saved(batch, acting.number), population.members.agent)
-        members = population.members._replace(world=world)
+        members = population.members
+        world = acting.world(self._saved(batch, number), members.agent, members.world.env.actor)
+        members = members._replace(world=world)
         population = Population(members, self._store.close(population.replay), population.block)
         describe = self.env.spec.descriptor_of
         return population, Rollout(as_steps(records, next_obs), records, describe(records.obs), describe(next_obs))
@@ -183,7 +191,7 @@ class HostLoop:
     def _compile(self, learner: Learner, acting: Acting, warmup: bool) -> Learner:
         """Compiles every program, by acting once and learning from no iterations. Returns an equal learner."""
         acting.begin(0)
-        decision = acting.decide(0, self.trainer.mode(warmup))
+        decision = acting.decide(0)
         parts = np.zeros((*acting.returns.shape, *self.env.spec.reward_shape), np.float32)
         row = Rows(acting.record(decision, parts), acting.obs)  # type: ignore[arg-type]
         rows = acting.stacked([row] * self._group * self.trainer.unroll, self._group)

@@ -1,7 +1,8 @@
 """The compiled parts of the host loop: acting, and learning from the collected rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +12,11 @@ from covey.agent import Decision
 from covey.observation import Obs
 from covey.replay import ReplayState
 from covey.training.collect import Rows, decide
+from covey.training.jaxprs import Divided, divide
 from covey.training.member import Member, Population, new_tally, start_world
 from covey.training.sharding import Axis
 from covey.training.store import over_slots
-from covey.training.trainer import Trainer
+from covey.training.trainer import Trainer, initial_shapes
 from covey.types import Array, Key, Mode
 
 PLACEHOLDER_SIZE = 8
@@ -80,17 +82,43 @@ class HostPrograms:
         return jax.vmap(one)(keys)
 
     @partial(jax.jit, static_argnames=("self", "mode"))
+    def prepare(self, hypers: Any, keys: Key, number: Array, mode: Mode) -> list[Array]:
+        """Computes everything about decisions that depends neither on agents nor on observations, such as their noise.
+
+        Args:
+            hypers: Hyper-parameters [P].
+            keys: The random keys of the rows [P, rows, ...].
+            number: The number of the block.
+            mode: How the policy acts.
+
+        Returns:
+            Arrays [rows, ...] for `act`.
+        """
+        rows = jnp.arange(keys.shape[1], dtype=jnp.int32)
+        iterations = (number * self.trainer.block_rows + rows) // self.trainer.unroll
+        early = divided_decision(self, mode).early
+        return jax.vmap(lambda keys, iteration: early((hypers, keys, iteration)), (1, 0))(keys, iterations)
+
+    def actor(self, agents: Any, mode: Mode) -> Any:
+        """Returns the arrays of agents [P] that their decisions depend on, with None in place of the others."""
+        used, *_ = divided_decision(self, mode).used
+        return jax.tree.map(lambda is_used, x: x if is_used else None, used, agents)
+
+    def act_in_numpy(self, mode: Mode) -> Callable[[list[Any], Any], Decision] | None:
+        """Returns `act` in NumPy: a function of the row's arrays and of actor, memory, first and obs.
+
+        Returns None for agents that need other operations than those of `in_numpy`, and for large ones. That depends on
+        the agent and the number of environments only, so that a resumed run computes the same.
+        """
+        return divided_decision(self, mode).in_numpy
+
+    @partial(jax.jit, static_argnames=("self", "mode"))
     def act(
-        self, actor: Any, hypers: Any, memory: Any, first: Array, obs: Obs, keys: Key, row: Array, mode: Mode
+        self, actor: Any, memory: Any, first: Array, obs: Obs, prepared: list[Array], row: Array, mode: Mode
     ) -> Decision:
-        """Returns decisions [P, N] for row `row[1]` of block `row[0]`."""
-        iteration = (row[0] * self.trainer.block_rows + row[1]) // self.trainer.unroll
-
-        def one(agent: Any, hyper: Any, memory: Any, first: Array, obs: Obs, keys: Key) -> Decision:
-            hyper = self.trainer.hyper_at(hyper, iteration)
-            return decide(self.trainer.agent, agent, hyper, memory, first, obs, keys[row[1]], mode)
-
-        return jax.vmap(one)(actor, hypers, memory, first, obs, keys)
+        """Returns decisions [P, N] for a row of the block that was prepared."""
+        arrays = [jax.lax.dynamic_index_in_dim(x, row, keepdims=False) for x in prepared]
+        return divided_decision(self, mode).late(arrays, (actor, memory, first, obs))
 
     @partial(jax.jit, static_argnames=("self", "warmup"), donate_argnames="learner")
     def learn(
@@ -122,3 +150,25 @@ class HostPrograms:
             return jax.lax.fori_loop(0, count, iterate, (member, replay))
 
         return Learner(*over_slots(one, self.axis, learner.members, learner.replay, rows, finished))
+
+
+@lru_cache
+def divided_decision(programs: HostPrograms, mode: Mode) -> Divided:
+    """Returns the decisions [P, N] of a row as a function of hyper-parameters, keys and iteration; and of the rest.
+
+    A block's noise is drawn at once. What is left for a row is a small program, with the arrays that it needs.
+    """
+    trainer = programs.trainer
+
+    def decisions(early: Any, late: Any) -> Decision:
+        hypers, keys, iteration = early
+
+        def one(hyper: Any, keys: Key, agent: Any, memory: Any, first: Array, obs: Obs) -> Decision:
+            return decide(trainer.agent, agent, trainer.hyper_at(hyper, iteration), memory, first, obs, keys, mode)
+
+        return jax.vmap(one)(hypers, keys, *late)
+
+    members = jax.eval_shape(programs.init, *initial_shapes(trainer, programs.members)).members
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), (programs.members, 3, trainer.envs)))
+    early = members.hyper, keys, jax.ShapeDtypeStruct((), jnp.int32)
+    return divide(decisions, early, (members.agent, members.world.memory, members.world.first, members.world.obs))

@@ -1,5 +1,6 @@
 """The protocol of both training loops: compiled environments (`DeviceLoop`) and host environments (`HostLoop`)."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -116,6 +117,23 @@ class Loop(Protocol):
             >>> population, rollout = loop.collect(population, jax.random.key(0), steps=50)
             >>> rollout.steps.reward.shape
             (8, 50, 1)
+        """
+        ...
+
+    def copy(self, population: Population, donors: Sequence[int], replay: bool = False) -> Population:
+        """Replaces members by copies of others. What is copied stays on the devices.
+
+        Args:
+            population: The population. It is donated: use the returned one.
+            donors: For every member the index of the one whose agent state it gets; its own index if it keeps its own.
+                A donor must keep its own.
+            replay: Copy the replay data as well.
+
+        Returns:
+            The population. The running return of a copy is 0, because it acts in other environments.
+
+        Example:
+            >>> population = loop.copy(population, [0, 1, 0, 3])  # member 2 continues from the state of member 0
         """
         ...
 

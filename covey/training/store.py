@@ -4,7 +4,7 @@
 maps the training of one member over all of them inside a chunk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 from covey.devices import devices as local_devices
 from covey.errors import require
 from covey.hyper.schedule import initial_hyper
+from covey.nn.normalise import forget_episode
 from covey.replay import ReplayState, Stored
 from covey.training.member import Member, Population, new_tally
-from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members, place
+from covey.training.sharding import SPLIT, WHOLE, Axis, over_devices, over_members, place, row
 from covey.training.trainer import Trainer
 from covey.types import Array
 
@@ -43,6 +44,24 @@ class PopulationStore:
     def load(self, population: Population, data: Stored) -> Population:
         """Fills the replay of new members with records [P, rows, N, ...]; the agents observe each record once."""
         return over_devices(self._load, self.devices, (LAYOUT, SPLIT), LAYOUT)(population, data)
+
+    def copy(self, population: Population, donors: Sequence[int], replay: bool = False) -> Population:
+        """Replaces members by copies of others (see `Loop.copy`)."""
+        each = len(donors) // self.devices
+        near = np.arange(len(donors), dtype=np.int32)
+        far = []
+        for slot, donor in enumerate(donors):
+            if slot // each == donor // each:
+                near[slot] = donor
+            else:
+                far.append((slot, donor))
+        on_each = over_devices(partial(self._copy, replay=replay), self.devices, (LAYOUT, SPLIT), LAYOUT)
+        population = on_each(population, near % each)
+        for slot, donor in far:  # one device sends the row to the other
+            held = population.members.agent, population.replay.stored if replay else None
+            agent, data = row(held, donor)
+            population = self.put(population, slot, forget_episode(agent), data)
+        return population
 
     def put(self, population: Population, member: int, agent: Any, data: Any = None) -> Population:
         """Replaces a member's agent state and, if given, its replay data, `Stored` records [rows, N, ...]."""
@@ -73,6 +92,23 @@ class PopulationStore:
         filled, frames = jax.tree.map(lambda x, new: x.at[:, :rows].set(new), population.replay.stored, data)
         return population._replace(members=members, replay=ReplayState(filled, jnp.int32(rows), frames))
 
+    @partial(jax.jit, static_argnames=("self", "replay"), donate_argnames="population")
+    def _copy(self, population: Population, donors: Array, replay: bool) -> Population:
+        """Runs on every device: `donors` are indices of the device's own members."""
+        held = population.members.agent, population.replay.stored if replay else None
+        chosen = donors != jnp.arange(len(donors))
+        slots = jnp.flatnonzero(chosen, size=len(donors))
+
+        def turn(i: Array, held: Any) -> Any:
+            slot = slots[i]
+            agent, data = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, donors[slot], keepdims=False), held)
+            put = partial(jax.lax.dynamic_update_index_in_dim, index=slot, axis=0)
+            return jax.tree.map(put, held, (forget_episode(agent), data))
+
+        # A loop that writes one row at a time, in place: `x[donors]` would rewrite the replay of all members.
+        agents, data = jax.lax.fori_loop(0, jnp.sum(chosen), turn, held)
+        return self._with(population, agents, data, chosen)
+
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _put(self, population: Population, chosen: Array, agent: Any, data: Stored | None) -> Population:
         """Runs on every device with its part of the members; the member is `chosen` on one of them at most."""
@@ -83,15 +119,18 @@ class PopulationStore:
                 lambda x, new: jax.lax.dynamic_update_index_in_dim(x, new, slot, 0), held, (agent, data)
             )
 
-        members = population.members
-        replay = population.replay
-        held = (members.agent, None if data is None else replay.stored)
+        held = population.members.agent, None if data is None else population.replay.stored
         # `cond`, because a device that does not have the member must leave its arrays alone. The other one writes a
         # single row in place; `where` would rewrite the whole replay.
         agents, rows = jax.lax.cond(jnp.any(chosen), put, lambda held: held, held)
+        return self._with(population, agents, rows, chosen)
+
+    def _with(self, population: Population, agents: Any, data: Stored | None, chosen: Array) -> Population:
+        """Returns the population with these agents and, if given, replay data, which are new for `chosen` members."""
+        replay = population.replay
         if data is not None:  # the donor's newest record is not followed by this member's next one
-            replay = self.trainer.replay.close(replay._replace(data=rows.data, frames=rows.frames), chosen)
-        return population._replace(members=members._replace(agent=agents), replay=replay)
+            replay = self.trainer.replay.close(replay._replace(data=data.data, frames=data.frames), chosen)
+        return population._replace(members=population.members._replace(agent=agents), replay=replay)
 
     @partial(jax.jit, static_argnames="self", donate_argnames="population")
     def _repair(self, population: Population, chosen: Array) -> Population:
