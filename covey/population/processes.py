@@ -178,6 +178,8 @@ def _row(tree: Any, index: int) -> Any:
         return jax.tree.map(lambda x: x[index], tree)
     size = len(leaves[0].addressable_shards[0].data)
     parts = [x.addressable_shards[index // size].data for x in leaves]
+    if size == 1:  # all of a part: nothing to take, and nothing to compile
+        return jax.tree.unflatten(structure, [x[0] for x in jax.device_get(parts)])
     return jax.tree.unflatten(structure, jax.device_get(_taken(parts, index % size)))
 
 
