@@ -26,24 +26,22 @@ import json; print(json.dumps(counts))
 """
 
 
-def compiled(*arguments: str) -> dict[str, int]:
-    """Runs a command in a new process. Returns how many programs it read from the cache, and how many it compiled."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+def compiled(cache: Path, *arguments: str) -> dict[str, int]:
+    """Runs a command in a new process. Returns how many programs it found in the cache and how many not, and by name
+    how many it compiled or read."""
+    environment = os.environ | {"COVEY_CACHE": str(cache), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-c", COUNTED, *arguments]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_other_seeds_other_folders_and_resume_compile_nothing(tmp_path: Path):
-    out = tmp_path / "run"
-    compiled("train", "td3", *FLAGS, "--out", str(out))
-    again = compiled("train", "td3", *FLAGS, "--out", str(tmp_path / "other"), "--seed", "5")
-    assert again["misses"] == 0 and again["hits"] > 5
-    longer = compiled("resume", str(out), "--steps", "1600", "--capacity", "1200")
+def test_each_program_is_compiled_once(tmp_path: Path):
+    """Once in a process, although threads compile ahead; and never again for another seed, another folder or resume."""
+    cache, out = tmp_path / "cache", tmp_path / "run"
+    first = compiled(cache, "train", "td3", *FLAGS, "--out", str(out))
+    assert first["hits"] == 0 and first["misses"] > 5
+    assert first["jit(_advance)"] == 2, "the warm-up and the training"
+    again = compiled(cache, "train", "td3", *FLAGS, "--out", str(tmp_path / "other"), "--seed", "5")
+    assert again["misses"] == 0 and again["hits"] == first["misses"]
+    longer = compiled(cache, "resume", str(out), "--steps", "1600", "--capacity", "1200")
     assert longer["misses"] == 0 and longer["hits"] > 5
-
-
-def test_programs_compiled_ahead_are_not_compiled_again(tmp_path: Path):
-    """Training and warm-up: one compilation each, in a thread."""
-    counts = compiled("train", "td3", *FLAGS, "--out", str(tmp_path / "run"))
-    assert counts["jit(_advance)"] == 2
