@@ -79,7 +79,7 @@ def _stream_key(seed: Any, number: Any) -> Key:
 
 def current_hypers(loop: Loop, population: Population) -> Any:
     """Returns the members' hyper-parameters [P] as of now: those with a schedule follow it."""
-    step = np.int32(int(population.block) * loop.trainer.block_steps)
+    step: Any = np.int32(int(population.block) * loop.trainer.block_steps)
     now = hyper_at(population.members.hyper, loop.trainer.schedules, step)
     return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
 
