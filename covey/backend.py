@@ -8,7 +8,8 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -48,7 +49,8 @@ def use_cache() -> None:
     if not home.is_absolute():  # the user has no home folder, as in some containers
         return
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "covey" / f"jax-{_processor()}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    # Small programs too, so that a second run compiles nothing; but not where XLA logs a page for each that it reads.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if _xla_is_silent() else 0.5)
 
 
 def use_cpu_devices(members: int, devices: int = 0, most: int | None = None) -> None:
@@ -116,13 +118,42 @@ def acting_device() -> Any:
 
 
 @contextmanager
+def compiled_ahead(programs: Iterable[jax.stages.Lowered]) -> Iterator[Callable[[], None]]:
+    """Compiles programs in threads, while this context does something else.
+
+    jax remembers what it has compiled: a function that is called later, with arguments of the same shapes, is ready. An
+    error of the compiler is dropped here and comes again with that call. Where XLA logs messages, nothing is compiled
+    ahead: `silence_xla` can't silence another thread alone.
+
+    Args:
+        programs: The programs. The first is compiled while the next is traced, so the longest should come first.
+
+    Yields:
+        A function that waits for all of them. Leaving the context waits too.
+
+    Example:
+        >>> with compiled_ahead([function.lower(*shapes)]) as ready:
+        ...     arguments = prepare()
+        ...     ready()
+        ...     function(*arguments)
+    """
+    with ThreadPoolExecutor(thread_name_prefix="covey-compiles") as pool:
+        compiling = [pool.submit(program.compile) for program in programs] if _xla_is_silent() else []
+
+        def ready() -> None:
+            wait(compiling)
+
+        yield ready
+
+
+@contextmanager
 def silence_xla() -> Iterator[None]:
     """Silences XLA's log messages about cached programs.
 
     Only needed if jax was imported before covey could set TF_CPP_MIN_LOG_LEVEL. XLA writes from C++, so the file
     descriptor itself is redirected.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3":
+    if _xla_is_silent():
         yield
         return
     sys.stderr.flush()
@@ -154,6 +185,11 @@ def silence_mujoco() -> Iterator[None]:
         yield
     finally:
         mujoco.set_mju_user_warning(before)
+
+
+def _xla_is_silent() -> bool:
+    """Returns whether XLA logs nothing but what it raises."""
+    return os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "3"
 
 
 def _processor() -> str:

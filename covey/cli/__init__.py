@@ -1,5 +1,6 @@
 """The command line: one command per intention, each a thin call into the library."""
 
+import gc
 import sys
 
 from covey.cli import catalogue, completion, export, listing, runs, training, web
@@ -34,6 +35,10 @@ VERBS = {
     "recipes": catalogue.recipes,
     "completion": completion.completion,
 }
+
+
+OBJECTS_PER_COLLECTION = 100_000
+"""New objects before Python collects garbage, by default 700. Importing and tracing create millions that stay."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,6 +80,7 @@ def _run(arguments: list[str]) -> int:
 
 def entry() -> None:
     """The `covey` command."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     sys.exit(main())
 
 

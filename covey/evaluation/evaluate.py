@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agent import Policy
 from covey.agents.skills.contract import SkillAgent
@@ -68,12 +69,17 @@ def evaluate(
 
 def stream_key(number: int, seed: int = 0) -> Key:
     """Returns the key of a random stream that training does not use. It is the same for all seeds of training."""
-    return jax.random.fold_in(jax.random.key(FIRST_SEED + seed), number)
+    return _stream_key(np.int64(FIRST_SEED + seed).astype(np.int32), number)
+
+
+@jax.jit
+def _stream_key(seed: Any, number: Any) -> Key:
+    return jax.random.fold_in(jax.random.key(seed), number)
 
 
 def current_hypers(loop: Loop, population: Population) -> Any:
     """Returns the members' hyper-parameters [P] as of now: those with a schedule follow it."""
-    step = jnp.int32(int(population.block) * loop.trainer.block_steps)
+    step: Any = np.int32(int(population.block) * loop.trainer.block_steps)
     now = hyper_at(population.members.hyper, loop.trainer.schedules, step)
     return place(jax.tree.map(lambda x: jnp.broadcast_to(x, loop.members), now), loop.devices, SPLIT)
 

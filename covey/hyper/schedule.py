@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.errors import CoveyError, require, unknown
 from covey.hyper.names import by_name, field_of, with_values
@@ -100,5 +101,5 @@ def initial_hyper(schedules: Any) -> Any:
 def reconfigured(hyper: Any, schedules: Any, changed: Collection[str]) -> Any:
     """Returns stored hyper-parameters, with those whose fields were `changed` at their configured values."""
     stored = by_name(hyper)
-    new = {name: jnp.full_like(stored[name], x) for name, x in by_name(initial_hyper(schedules)).items()}
+    new = {name: np.full_like(stored[name], x) for name, x in by_name(initial_hyper(schedules)).items()}
     return with_values(hyper, {name: x for name, x in new.items() if field_of(name) in changed})

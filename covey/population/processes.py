@@ -12,7 +12,7 @@ import numpy as np
 
 from covey.errors import LostProcess
 from covey.population.pbt import Ranking
-from covey.training.sharding import row
+from covey.training.sharding import row_in_numpy
 
 
 class MemberLostError(Exception):
@@ -169,7 +169,7 @@ class JaxProcesses:
 
 def rows(tree: Any, members: list[int]) -> Any:
     """Returns the rows [k, ...] of this process's members, in NumPy. Copies nothing else from the devices."""
-    return jax.tree.map(lambda *own: np.stack(own), *(jax.device_get(row(tree, member)) for member in members))
+    return jax.tree.map(lambda *own: np.stack(own), *(row_in_numpy(tree, member) for member in members))
 
 
 def pack(tree: Any) -> np.ndarray:

@@ -1,14 +1,14 @@
 """The training loop of a run: advance, log, evaluate, tune, save. A single agent is a population of one."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from covey.backend import silence_xla
+from covey.backend import compiled_ahead, silence_xla
 from covey.errors import CoveyError, Stopped, require
 from covey.evaluation.stats import Interval, mean_interval
 from covey.hyper.names import by_name
@@ -88,8 +88,9 @@ class Session:
     def run(self) -> Best:
         """Trains to the end. Raises Stopped if asked to stop, after saving."""
         with disk_errors(self.folder.path), memory_errors():
-            self._begin()
-            self._compile()
+            with compiled_ahead(self._programs()) as ready:
+                self._begin()
+                self._compile(ready)
             try:
                 block = self.program.block_steps
                 self.reporter.start(self.program.total * block, self.step, self.program.warmup * block)
@@ -152,15 +153,27 @@ class Session:
     def _write_best(self, best: Best) -> None:
         self.bests.write(best.step, best.arrays, {"value": best.value, "step": best.step})
 
-    def _compile(self) -> None:
-        """Compiles every program before speed is measured, with chunks of no blocks, which change nothing."""
-        if self.block < self.program.warmup:
-            with self.reporter.busy("Compiling the warm-up"), silence_xla():
-                self._advance(0, warmup=True)
-        with self.reporter.busy("Compiling the training"), silence_xla():
-            self._advance(0, warmup=False)
-        with self.reporter.busy("Compiling the evaluation"):
+    def _programs(self) -> "Iterator[jax.stages.Lowered]":
+        """Yields the programs of training and of the warm-up, if the run still needs them."""
+        step = max(self.states.steps(), default=0)
+        if step < self.program.total * self.program.block_steps:
+            yield from self.program.loop.lowered(warmup=False)
+        if step < self.program.warmup * self.program.block_steps:
+            yield from self.program.loop.lowered(warmup=True)
+
+    def _compile(self, ready: Callable[[], None]) -> None:
+        """Compiles every program before speed is measured, with chunks of no blocks, which change nothing.
+
+        Args:
+            ready: Waits for the programs that are being compiled ahead.
+        """
+        with self.reporter.busy("Compiling"):
             found = self._evaluate()
+            with silence_xla():
+                ready()
+                if self.block < self.program.warmup:
+                    self._advance(0, warmup=True)
+                self._advance(0, warmup=False)
         if self.block == 0:
             self._record(found, 0.0)
             self._raise_error()

@@ -149,6 +149,10 @@ class HostLoop:
         self._broken += acting.broken
         return _joined(learner, acting.world(self._saved(batch, end), learner.members.agent, actor), jnp.int32(end))
 
+    def lowered(self, warmup: bool) -> list[jax.stages.Lowered]:
+        """Returns nothing: what is acted and learned with depends on rows that environments return."""
+        return []
+
     def collect(
         self, population: Population, key: Key, steps: int = 1, mode: Mode = "sample"
     ) -> tuple[Population, Rollout]:

@@ -10,6 +10,8 @@ from covey.training.member import Population
 from covey.types import Key, Mode
 
 if TYPE_CHECKING:
+    import jax
+
     from covey.training.collect import Rollout
     from covey.training.sharding import Axis
     from covey.training.trainer import Trainer
@@ -95,6 +97,10 @@ class Loop(Protocol):
         Returns:
             The population after these blocks.
         """
+        ...
+
+    def lowered(self, warmup: bool) -> "list[jax.stages.Lowered]":
+        """Returns programs of `advance` that can be compiled before there is a population; nothing is compiled here."""
         ...
 
     def collect(

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.observation import Obs
 from covey.replay import ReplayState
@@ -86,7 +87,12 @@ class Population(NamedTuple):
 
 def new_tally(quantities: int) -> Tally:
     """Returns an empty tally of a number of quantities."""
-    return Tally(jnp.zeros(quantities), jnp.zeros((), jnp.int32), jnp.zeros(3), jnp.full(2, -1, jnp.int32))
+    # In NumPy: outside of a program, jax would compile one for each array.
+    sums: Any = np.zeros(quantities, np.float32)
+    learned: Any = np.zeros((), np.int32)
+    episodes: Any = np.zeros(3, np.float32)
+    fault: Any = np.full(2, -1, np.int32)
+    return Tally(sums, learned, episodes, fault)
 
 
 def start_world(env: Any, obs: Obs, memory: Any) -> World:

@@ -67,11 +67,25 @@ def place(tree: Any, devices: int, layout: Any) -> Any:
 def row(tree: Any, index: int) -> Any:
     """Returns row `index` of arrays [P, ...], on the device that has it. Copies nothing else."""
     leaves, structure = jax.tree.flatten(tree)
+    parts, place, _ = _parts(leaves, index)
+    return jax.tree.unflatten(structure, _taken(parts, place))
+
+
+def row_in_numpy(tree: Any, index: int) -> Any:
+    """Returns row `index` of arrays [P, ...] in NumPy. Copies nothing else from the devices."""
+    leaves, structure = jax.tree.flatten(tree)
     if not isinstance(leaves[0], jax.Array):
         return jax.tree.map(lambda x: x[index], tree)
+    parts, place, size = _parts(leaves, index)
+    if size == 1:  # all of a part: nothing to take, and nothing to compile
+        return jax.tree.unflatten(structure, [x[0] for x in jax.device_get(parts)])
+    return jax.tree.unflatten(structure, jax.device_get(_taken(parts, place)))
+
+
+def _parts(leaves: list[jax.Array], index: int) -> tuple[list[jax.Array], int, int]:
+    """Returns the parts of arrays on the device that has row `index`, its place there, and how many rows they have."""
     size = len(leaves[0].addressable_shards[0].data)
-    parts = [x.addressable_shards[index // size].data for x in leaves]
-    return jax.tree.unflatten(structure, _taken(parts, index % size))
+    return [x.addressable_shards[index // size].data for x in leaves], index % size, size
 
 
 @jax.jit

@@ -73,7 +73,7 @@ class PopulationStore:
         """Sets the sums of all members to zero."""
         members = population.members
         tally = new_tally(len(self.trainer.quantities))
-        fresh = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(population.replay.data), *x.shape)), tally)
+        fresh = jax.tree.map(lambda x: np.broadcast_to(x, (len(population.replay.data), *x.shape)), tally)
         return population._replace(members=members._replace(tally=place(fresh, self.devices, SPLIT)))
 
     def repair(self, population: Population, chosen: Any) -> Population:

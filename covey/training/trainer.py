@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.agent import Agent
 from covey.envs.base import Env, HostEnv, check_env
@@ -360,10 +361,10 @@ def _shapes(
 
 def initial_values(trainer: Trainer, members: int, hypers: Any, seed: int | Key) -> tuple[Any, Key]:
     """Returns the hyper-parameters [P] and the random keys [P] that members are created from (see `Loop.init`)."""
-    full = jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), initial_hyper(trainer.schedules))
+    full = jax.tree.map(lambda value: np.full(members, value, np.float32), initial_hyper(trainer.schedules))
     if isinstance(hypers, Mapping):
         _check_names(trainer, hypers)
-        full = with_values(full, {name: jnp.asarray(values, jnp.float32) for name, values in hypers.items()})
+        full = with_values(full, {name: np.asarray(values, np.float32) for name, values in hypers.items()})
     elif hypers is not None:
         full = hypers
     for name, values in by_name(full).items():
@@ -378,7 +379,12 @@ def initial_values(trainer: Trainer, members: int, hypers: Any, seed: int | Key)
         seed >= -(2**31) and seed + members <= 2**31,
         f"`seed` must lie between {-(2**31)} and {2**31 - members}, not {seed}.",
     )
-    return full, jax.vmap(jax.random.key)(seed + jnp.arange(members))
+    return full, _keys(seed + np.arange(members, dtype=np.int32))
+
+
+@jax.jit
+def _keys(seeds: Array) -> Key:
+    return jax.vmap(jax.random.key)(seeds)
 
 
 def _check_names(trainer: Trainer, names: Iterable[str]) -> None:
