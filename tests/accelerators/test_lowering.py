@@ -1,0 +1,117 @@
+"""The programs of a run, lowered for accelerators on a machine that has none: no host, no CPU code, no float64."""
+
+import re
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from covey import agents, envs
+from covey.agents.recipes import find_recipe
+from covey.envs.builtin.point import Point
+from covey.evaluation.evaluate import evaluate_members
+from covey.replay import Record
+from covey.run.config import default_config
+from covey.run.program import build
+from covey.training.collect import Rows
+from covey.training.device import DeviceLoop
+from covey.training.host import HostLoop
+from covey.training.host_programs import Learner
+from covey.training.trainer import Trainer, initial_shapes
+from tests.tasks import Camera, small_trainer
+
+PLATFORMS = ("cuda", "rocm", "tpu")
+FACTORS = {f"{library}solver_{name}_ffi" for library in ("cu", "hip") for name in ("geqrf", "orgqr")}
+FACTORS |= {"Qr", "ProductOfElementaryHouseholderReflectors"}
+"""The factors Q and R of a matrix: from the libraries of Nvidia and AMD, and from XLA on TPUs. Orthogonal initial
+weights need them."""
+INDEX = jax.ShapeDtypeStruct((), jnp.int32)
+
+
+def assert_runs_on_accelerators(traced: Any, allowed: frozenset[str] | set[str] = frozenset()) -> None:
+    """The program has the code for all platforms in one; the same branches, and no others, as for each of them."""
+    text = traced.lower(lowering_platforms=PLATFORMS).as_text()
+    # A callback is a custom call, or on a TPU a message to the host.
+    assert set(re.findall(r"custom_call @([\w.$]+)", text)) <= allowed
+    assert not re.findall(r"stablehlo\.(?:send|recv|infeed|outfeed)\b", text)
+    assert not re.findall(r"[x<]f64\b", text)
+
+
+def chunk(trainer: Trainer, members: int = 2, axis: Any = "vmap", warmup: bool = False) -> Any:
+    """The training program, traced. Accelerators train all members in lock-step."""
+    loop = DeviceLoop(trainer, members, axis)
+    return DeviceLoop._advance.trace(loop, loop.template(), INDEX, warmup=warmup)
+
+
+def evaluation(trainer: Trainer) -> Any:
+    members = DeviceLoop(trainer, 2, "vmap").template().members
+    run = partial(evaluate_members, trainer.agent, trainer.env, episodes=4, axis="vmap")
+    return jax.jit(run).trace(members.agent, members.hyper, key=jax.eval_shape(lambda: jax.random.key(0)))
+
+
+@pytest.mark.parametrize("agent", agents.REGISTRY)
+def test_training_warm_up_and_evaluation_of_a_population(agent: str):
+    trainer = small_trainer(agent, Point(), envs=2)
+    for traced in (chunk(trainer), chunk(trainer, warmup=True), evaluation(trainer)):
+        assert_runs_on_accelerators(traced)
+
+
+@pytest.mark.parametrize(("members", "shared"), [(1, False), (2, True)], ids=["one", "two that share their replay"])
+def test_members_one_after_the_other(members: int, shared: bool):
+    assert_runs_on_accelerators(chunk(small_trainer("td3", Point(), shared=shared), members, "map"))
+
+
+@pytest.mark.parametrize("recipe", ["crossq", "simba", "flash", "xqc"])
+def test_recipes(recipe: str):
+    """At their full size, because nothing is computed; and the creation of the members."""
+    config = default_config("sac", env="point", seeds=2, **find_recipe("sac", recipe).recipe.options)
+    loop = build(config.resolved()).loop
+    assert isinstance(loop, DeviceLoop)
+    assert_runs_on_accelerators(chunk(loop.trainer))
+    created = DeviceLoop._init.trace(loop, *initial_shapes(loop.trainer, 2))
+    assert_runs_on_accelerators(created, FACTORS if config.agent.networks.weights == "orthogonal" else frozenset())
+
+
+def test_host_environments():
+    """What the learner's device runs. Acting has the CPU."""
+    loop = HostLoop(small_trainer("td3", envs.make("gymnasium:tests.host_tasks:Counted"), envs=2), 2, "vmap")
+    population, trainer = loop.template(), loop.trainer
+    learner = Learner(population.members._replace(world=()), population.replay)
+    world = population.members.world
+    row = jax.ShapeDtypeStruct((2,), jnp.int32)
+    keys = jax.eval_shape(loop.programs.step_keys, population.members.key, INDEX)
+    acting = loop.programs.act.trace(
+        loop.programs, learner.members.agent, learner.members.hyper, world.memory, world.first, world.obs, keys, row,
+        mode="sample",
+    )  # fmt: skip
+    decision = acting.out_info
+    flags = world.first
+    rewards = jax.ShapeDtypeStruct(flags.shape, jnp.float32)
+    rows = Rows(Record(world.obs, decision.action, rewards, flags, flags, decision.extras), world.obs)
+    lead = (2, trainer.iterations, trainer.unroll)
+    rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((*lead, *x.shape[1:]), x.dtype), rows)
+    finished = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    for warmup in (True, False):
+        places = (INDEX, INDEX, INDEX)
+        assert_runs_on_accelerators(
+            loop.programs.learn.trace(loop.programs, learner, rows, finished, *places, warmup=warmup)
+        )
+    assert_runs_on_accelerators(acting)
+
+
+def test_images_have_the_gradient_of_each_platform():
+    """CPUs have that of a plain convolution and products, accelerators the one that XLA derives."""
+    traced = chunk(small_trainer("td3", Camera()))
+    assert_runs_on_accelerators(traced)
+
+    def kinds(platform: str) -> set[str]:
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        return set(re.findall(r"stablehlo\.convolution\(.*?dim_numbers = (.*?), window", text))
+
+    plain = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
+    of_images, of_kernels = "[b, 0, 1, f]x[0, 1, o, i]->[b, 0, 1, f]", "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]"
+    assert kinds("cpu") == {plain}
+    for platform in PLATFORMS:
+        assert kinds(platform) == {plain, of_images, of_kernels}
