@@ -133,37 +133,35 @@ def _turns(loop: Any) -> int:
     return int(re.search(r"dense<(\d+)>", str(limit.attributes["value"]))[1]) if constant else 1  # type: ignore[index]
 
 
-def make_program(name: str) -> tuple[Trainer, Any]:
-    """Returns the training of an agent with its default options, and one call of its update, traced.
-
-    Its batch is drawn from the replay of an environment that costs nothing.
-    """
+def standard_trainer(name: str) -> Trainer:
+    """Returns the training of an agent with its default options, on an environment that costs nothing."""
     entry = agents.entry(name)
     env = Described(Noise()) if entry.is_skill_agent else Noise()
-    agent = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-    trainer = make_trainer(agent, env, entry.hyper(), capacity=100_000)
+    return make_trainer(entry.make(default_config(name).agent, env.spec), env, entry.hyper(), capacity=100_000)  # type: ignore[arg-type]
 
-    def update(state: Any, hyper: Any, replay: Any, bits: Array, key: Key) -> Any:
-        return agent.update(state, hyper, trainer.replay.sample_bits(replay, agent.plan, bits, 0), key)
+
+def traced_update(trainer: Trainer) -> Any:
+    """Returns the program of one call of an agent's `update`, with a batch drawn from replay, traced."""
+    agent, replay = trainer.agent, trainer.replay
+
+    def update(state: Any, hyper: Any, held: Any, bits: Array, key: Key) -> Any:
+        return agent.update(state, hyper, replay.sample_bits(held, agent.plan, bits, 0), key)
 
     def inputs(hyper: Any) -> Any:
         key = jax.random.key(0)
         bits = jnp.zeros(agent.plan.batch_size, jnp.uint32)
-        return agent.init(hyper, key), hyper, trainer.replay.init(1), bits, key
+        return agent.init(hyper, key), hyper, replay.init(1), bits, key
 
-    hyper = jax.tree.map(jnp.float32, trainer.initial_hyper)
-    return trainer, jax.jit(update).trace(*jax.eval_shape(inputs, hyper))
-
-
-def per_update(name: str, platform: str = "cuda") -> Count:
-    """Counts one gradient update of an agent, lowered for a platform."""
-    trainer, traced = make_program(name)
-    return count(traced.lower(lowering_platforms=(platform,))).times(1 / trainer.agent.plan.updates)
+    return jax.jit(update).trace(*jax.eval_shape(inputs, jax.tree.map(jnp.float32, trainer.initial_hyper)))
 
 
-def per_update_of_chunk(name: str, platform: str = "cuda") -> Count:
+def per_update(trainer: Trainer, platform: str = "cuda") -> Count:
+    """Counts one gradient update, lowered for a platform."""
+    return count(traced_update(trainer).lower(lowering_platforms=(platform,))).times(1 / trainer.agent.plan.updates)
+
+
+def per_update_of_chunk(trainer: Trainer, platform: str = "cuda") -> Count:
     """Counts the whole training program of one member, environment steps and replay writes included, per update."""
-    trainer = make_program(name)[0]
     loop = DeviceLoop(trainer, 1, "map")
     traced = jax.jit(loop.advance).trace(loop.template(), jax.ShapeDtypeStruct((), jnp.int32))
     updates = trainer.iterations * trainer.updates * trainer.agent.plan.updates
@@ -178,7 +176,8 @@ def main() -> None:
     print("| agent | operations | matrix products | MB, nothing joined | MFLOP of products | operations of the whole "
           "program |\n|---|---:|---:|---:|---:|---:|")  # fmt: skip
     for name in options.agents:
-        one, whole = per_update(name, options.platform), per_update_of_chunk(name, options.platform)
+        trainer = standard_trainer(name)
+        one, whole = per_update(trainer, options.platform), per_update_of_chunk(trainer, options.platform)
         print(f"| {name} | {one.operations:,.0f} | {one.products:,.0f} | {one.bytes / 1e6:,.1f} | "
               f"{one.flops / 1e6:,.1f} | {whole.operations:,.0f} |")  # fmt: skip
 

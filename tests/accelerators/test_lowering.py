@@ -1,4 +1,7 @@
-"""The programs of a run, lowered for accelerators on a machine that has none: no host, no CPU code, no float64."""
+"""The programs of a run, lowered for accelerators on a machine that has none.
+
+They call no host and no code for CPUs, hold no float64, and put their results where their arguments were.
+"""
 
 import re
 from functools import partial
@@ -8,41 +11,50 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks.programs import traced_update
 from covey import agents, envs
 from covey.agents.recipes import find_recipe
 from covey.envs.builtin.point import Point
 from covey.evaluation.evaluate import evaluate_members
 from covey.replay import Record
 from covey.run.config import default_config
-from covey.run.program import build
 from covey.training.collect import Rows
 from covey.training.device import DeviceLoop
 from covey.training.host import HostLoop
 from covey.training.host_programs import Learner
-from covey.training.trainer import Trainer, initial_shapes
+from covey.training.trainer import Trainer, initial_shapes, make_trainer
 from tests.tasks import Camera, small_trainer
 
 PLATFORMS = ("cuda", "rocm", "tpu")
-FACTORS = {f"{library}solver_{name}_ffi" for library in ("cu", "hip") for name in ("geqrf", "orgqr")}
-FACTORS |= {"Qr", "ProductOfElementaryHouseholderReflectors"}
+FACTORS = frozenset({f"{library}solver_{name}_ffi" for library in ("cu", "hip") for name in ("geqrf", "orgqr")}
+                    | {"Qr", "ProductOfElementaryHouseholderReflectors"})  # fmt: skip
 """The factors Q and R of a matrix: from the libraries of Nvidia and AMD, and from XLA on TPUs. Orthogonal initial
 weights need them."""
 INDEX = jax.ShapeDtypeStruct((), jnp.int32)
 
 
-def assert_runs_on_accelerators(traced: Any, allowed: frozenset[str] | set[str] = frozenset()) -> None:
-    """The program has the code for all platforms in one; the same branches, and no others, as for each of them."""
-    text = traced.lower(lowering_platforms=PLATFORMS).as_text()
-    # A callback is a custom call, or on a TPU a message to the host.
-    assert set(re.findall(r"custom_call @([\w.$]+)", text)) <= allowed
-    assert not re.findall(r"stablehlo\.(?:send|recv|infeed|outfeed)\b", text)
-    assert not re.findall(r"[x<]f64\b", text)
+def assert_runs_on_accelerators(traced: Any, donated: Any = (), allowed: frozenset[str] = frozenset()) -> None:
+    """Asserts that each platform's program needs nothing but its device, and reuses the memory of what it is given.
+
+    Args:
+        traced: The program, from `jax.jit(...).trace`.
+        donated: The tree of its arguments that the results replace; each array has to.
+        allowed: Custom calls that exist on these platforms.
+    """
+    for platform in PLATFORMS:
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        # A callback is a custom call, or on a TPU a message to the host.
+        assert set(re.findall(r"custom_call @([\w.$]+)", text)) <= allowed
+        assert not re.findall(r"stablehlo\.(?:send|recv|infeed|outfeed)\b", text)
+        assert not re.findall(r"[x<]f64\b", text)
+        assert text.count("tf.aliasing_output") == len(jax.tree.leaves(donated))
 
 
-def chunk(trainer: Trainer, members: int = 2, axis: Any = "vmap", warmup: bool = False) -> Any:
-    """The training program, traced. Accelerators train all members in lock-step."""
+def chunk(trainer: Trainer, members: int = 2, axis: Any = "vmap", warmup: bool = False) -> tuple[Any, Any]:
+    """The training program, traced, and the population that it is given. Accelerators train members in lock-step."""
     loop = DeviceLoop(trainer, members, axis)
-    return DeviceLoop._advance.trace(loop, loop.template(), INDEX, warmup=warmup)
+    population = loop.template()
+    return DeviceLoop._advance.trace(loop, population, INDEX, warmup=warmup), population
 
 
 def evaluation(trainer: Trainer) -> Any:
@@ -54,24 +66,27 @@ def evaluation(trainer: Trainer) -> Any:
 @pytest.mark.parametrize("agent", agents.REGISTRY)
 def test_training_warm_up_and_evaluation_of_a_population(agent: str):
     trainer = small_trainer(agent, Point(), envs=2)
-    for traced in (chunk(trainer), chunk(trainer, warmup=True), evaluation(trainer)):
-        assert_runs_on_accelerators(traced)
+    assert_runs_on_accelerators(*chunk(trainer))
+    assert_runs_on_accelerators(*chunk(trainer, warmup=True))
+    assert_runs_on_accelerators(evaluation(trainer))
 
 
 @pytest.mark.parametrize(("members", "shared"), [(1, False), (2, True)], ids=["one", "two that share their replay"])
 def test_members_one_after_the_other(members: int, shared: bool):
-    assert_runs_on_accelerators(chunk(small_trainer("td3", Point(), shared=shared), members, "map"))
+    assert_runs_on_accelerators(*chunk(small_trainer("td3", Point(), shared=shared), members, "map"))
 
 
 @pytest.mark.parametrize("recipe", ["crossq", "simba", "flash", "xqc"])
 def test_recipes(recipe: str):
-    """At their full size, because nothing is computed; and the creation of the members."""
-    config = default_config("sac", env="point", seeds=2, **find_recipe("sac", recipe).recipe.options)
-    loop = build(config.resolved()).loop
-    assert isinstance(loop, DeviceLoop)
-    assert_runs_on_accelerators(chunk(loop.trainer))
-    created = DeviceLoop._init.trace(loop, *initial_shapes(loop.trainer, 2))
-    assert_runs_on_accelerators(created, FACTORS if config.agent.networks.weights == "orthogonal" else frozenset())
+    """The creation of a member and its update, at their full size: nothing is computed."""
+    config = default_config("sac", **find_recipe("sac", recipe).recipe.options)
+    agent = config.entry.make(config.agent, Point().spec)
+    trainer = make_trainer(agent, Point(), config.schedules(), updates_per_step=config.updates_per_step)
+    assert_runs_on_accelerators(traced_update(trainer))
+    loop = DeviceLoop(trainer)
+    orthogonal = config.agent.networks.weights == "orthogonal"
+    created = jax.jit(loop.init).trace(*initial_shapes(trainer, 1))
+    assert_runs_on_accelerators(created, allowed=FACTORS if orthogonal else frozenset())
 
 
 def test_host_environments():
@@ -95,16 +110,16 @@ def test_host_environments():
     finished = jax.ShapeDtypeStruct((2, 3), jnp.float32)
     for warmup in (True, False):
         places = (INDEX, INDEX, INDEX)
-        assert_runs_on_accelerators(
-            loop.programs.learn.trace(loop.programs, learner, rows, finished, *places, warmup=warmup)
-        )
+        learning = loop.programs.learn.trace(loop.programs, learner, rows, finished, *places, warmup=warmup)
+        assert_runs_on_accelerators(learning, learner)
     assert_runs_on_accelerators(acting)
 
 
 def test_images_have_the_gradient_of_each_platform():
     """CPUs have that of a plain convolution and products, accelerators the one that XLA derives."""
-    traced = chunk(small_trainer("td3", Camera()))
-    assert_runs_on_accelerators(traced)
+    traced, population = chunk(small_trainer("td3", Camera()))
+    assert population.replay.frames
+    assert_runs_on_accelerators(traced, population)
 
     def kinds(platform: str) -> set[str]:
         text = traced.lower(lowering_platforms=(platform,)).as_text()
