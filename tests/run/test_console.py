@@ -237,6 +237,7 @@ def test_every_agent_fits_80_columns(name: str, population: dict[str, Any], monk
     config = default_config(name, env=LONG, **population).resolved()
     reporter, screen = terminal(80)
     introduce(build(config), RunFolder(Path(f"runs/{LONG}-{name}-0")), reporter, PLAIN)
+    assert "  memory in MiB: about " in screen.getvalue()
     reporter.start(123_456_789, 0)
     measures = [f"{each} -12345.67" for each in (*REGISTRY[name].progress, "repeated", "action_change")]
     value = mean_interval(np.array([-123_456.7, -23_456.7, -345_678.9]))
