@@ -133,11 +133,11 @@ def _turns(loop: Any) -> int:
     return int(re.search(r"dense<(\d+)>", str(limit.attributes["value"]))[1]) if constant else 1  # type: ignore[index]
 
 
-def standard_trainer(name: str) -> Trainer:
+def standard_trainer(name: str, capacity: int = 100_000) -> Trainer:
     """Returns the training of an agent with its default options, on an environment that costs nothing."""
     entry = agents.entry(name)
     env = Described(Noise()) if entry.is_skill_agent else Noise()
-    return make_trainer(entry.make(default_config(name).agent, env.spec), env, entry.hyper(), capacity=100_000)  # type: ignore[arg-type]
+    return make_trainer(entry.make(default_config(name).agent, env.spec), env, entry.hyper(), capacity=capacity)  # type: ignore[arg-type]
 
 
 def traced_update(trainer: Trainer) -> Any:
