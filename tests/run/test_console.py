@@ -130,6 +130,8 @@ def test_what_a_run_says(tmp_path: Path, capsys):
     assert main(["train", "td3", *flags]) == 0
     out = capsys.readouterr().out
     assert out.startswith("my run: td3 on point, 1,200 steps, 2 seeds (0 to 1)")
+    (memory,) = re.findall(r"\n  memory in MiB: about \d+ of [\d,]+ free; replay \d+, networks \d+, rest \d+\n", out)
+    assert out.index(memory) < out.index("Compiling")
     assert (
         "evaluation every 400 steps: mean return of 2 seeds, 4 greedy episodes each [95 % interval over seeds]" in out
     )

@@ -14,7 +14,6 @@ from covey.run.config import default_config
 from covey.run.limits import Need, check_memory, memory_plan, training_needs
 from covey.run.policy import build_policy
 from covey.run.program import build
-from tests.runs import FLAGS
 
 GIB = 2**30
 WIDE = {"batch_size": 65_536, "networks": {"actor": {"hidden": [256, 256]}, "critic": {"hidden": [256, 256]}}}
@@ -127,17 +126,6 @@ def test_the_memory_of_an_accelerator(members: int, devices: int, free: float, p
 def test_where_the_free_memory_is_not_known(monkeypatch):
     monkeypatch.setattr("covey.run.limits.free_memory", lambda: math.inf)
     assert memory_plan([Need("the replay", 5e6, "", "replay")]) == "memory in MiB: about 5; replay 5"
-
-
-def test_the_memory_is_printed_before_the_start(tmp_path: Path, capsys):
-    """Of a new run and of one that is resumed."""
-    run = str(tmp_path / "run")
-    for command in (["train", "td3", *FLAGS, "--out", run], ["resume", run, "--steps", "1600"]):
-        assert main(command) == 0
-        said = capsys.readouterr().out
-        (line,) = [line for line in said.splitlines() if line.startswith("  memory in MiB: about ")]
-        assert re.search(r"about \d+ of [\d,]+ free; replay \d+, networks \d+, rest \d+$", line)
-        assert said.index(line) < said.index("Compiling")
 
 
 def test_a_policy_is_evaluated_where_its_training_would_not_fit(monkeypatch):
