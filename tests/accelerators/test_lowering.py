@@ -33,21 +33,27 @@ weights need them."""
 INDEX = jax.ShapeDtypeStruct((), jnp.int32)
 
 
-def assert_runs_on_accelerators(traced: Any, donated: Any = (), allowed: frozenset[str] = frozenset()) -> None:
+def assert_runs_on_accelerators(
+    traced: Any, donated: Any = (), allowed: frozenset[str] = frozenset()
+) -> dict[str, str]:
     """Asserts that each platform's program needs nothing but its device, and reuses the memory of what it is given.
 
     Args:
         traced: The program, from `jax.jit(...).trace`.
         donated: The tree of its arguments that the results replace; each array has to.
         allowed: Custom calls that exist on these platforms.
+
+    Returns:
+        The text of each platform's program.
     """
-    for platform in PLATFORMS:
-        text = traced.lower(lowering_platforms=(platform,)).as_text()
+    texts = {platform: traced.lower(lowering_platforms=(platform,)).as_text() for platform in PLATFORMS}
+    for text in texts.values():
         # jax does not lower a Python callback for a device that is not there. Others are custom calls, or messages.
         assert set(re.findall(r"custom_call @([\w.$]+)", text)) <= allowed
         assert not re.findall(r"stablehlo\.(?:send|recv|infeed|outfeed)\b", text)
         assert not re.findall(r"[x<]f64\b", text)
         assert text.count("tf.aliasing_output") == len(jax.tree.leaves(donated))
+    return texts
 
 
 def chunk(trainer: Trainer, members: int = 2, axis: Any = "vmap", warmup: bool = False) -> tuple[Any, Any]:
@@ -119,14 +125,13 @@ def test_images_have_the_gradient_of_each_platform():
     """CPUs have that of a plain convolution and products, accelerators the one that XLA derives."""
     traced, population = chunk(small_trainer("td3", Camera()))
     assert population.replay.frames
-    assert_runs_on_accelerators(traced, population)
+    texts = assert_runs_on_accelerators(traced, population)
 
-    def kinds(platform: str) -> set[str]:
-        text = traced.lower(lowering_platforms=(platform,)).as_text()
+    def kinds(text: str) -> set[str]:
         return set(re.findall(r"stablehlo\.convolution\(.*?dim_numbers = (.*?), window", text))
 
     plain = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
     of_images, of_kernels = "[b, 0, 1, f]x[0, 1, o, i]->[b, 0, 1, f]", "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]"
-    assert kinds("cpu") == {plain}
-    for platform in PLATFORMS:
-        assert kinds(platform) == {plain, of_images, of_kernels}
+    assert kinds(traced.lower(lowering_platforms=("cpu",)).as_text()) == {plain}
+    for text in texts.values():
+        assert kinds(text) == {plain, of_images, of_kernels}
