@@ -2,8 +2,9 @@
 
     python -m benchmarks.scaling [--agent td3] [--members 64] [--cards 1] [--capacity 1000000] ...
 
-Measured (XLA's cost analysis of the compiled update): floating-point operations, bytes read and written, bytes of a
-member's state. Assumed: the card's data sheet, and the share of it that is reached. docs/scaling.md has the details.
+Counted in the program lowered for a GPU: floating-point operations of the products. Measured (XLA's analysis of the
+update compiled for a CPU): bytes read and written, kernels, bytes of a member's state. Assumed: the card's data sheet,
+and the share of it that is reached. docs/scaling.md has the details.
 """
 
 import argparse
@@ -11,13 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from benchmarks.noise import ACTION, BATCH, OBS, Noise
-from covey import agents
-from covey.run.config import default_config
-from covey.training.trainer import make_trainer
-from covey.types import Step
+from benchmarks.noise import BATCH
+from benchmarks.programs import per_update, standard_trainer, traced_update
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Update:
-    """XLA's cost analysis of one call of `update`, divided by the number of its gradient updates."""
+    """One gradient update: products, bytes moved and kernels; the bytes of a member's state and of a step in replay."""
 
     flops: float
     traffic: float
@@ -49,21 +46,15 @@ class Update:
 
 
 def account(name: str) -> Update:
-    entry, env = agents.entry(name), Noise()
-    agent = entry.make(default_config(name).agent, env.spec)  # type: ignore[arg-type]
-    trainer = make_trainer(agent, env, entry.hyper(), capacity=1000)
-    hyper = jax.tree.map(jnp.float32, entry.hyper())
-    state = agent.init(hyper, jax.random.key(0))
-    rows = agent.plan.batch_size, agent.plan.window
-    flat = jnp.zeros(rows)
-    batch = Step(jnp.zeros((*rows, OBS)), jnp.zeros((*rows, ACTION)), flat, flat, jnp.zeros((*rows, OBS)), flat + 1, {})
-    compiled = jax.jit(agent.update).lower(state, hyper, batch, jax.random.key(0)).compile()
+    trainer = standard_trainer(name, capacity=1000)  # XLA counts the whole replay as read by a draw
+    compiled = traced_update(trainer).lower().compile()
     costs: Any = compiled.cost_analysis()
     kernels = sum(" fusion(" in line or " dot(" in line for line in (compiled.as_text() or "").splitlines())
+    state = jax.eval_shape(trainer.agent.init, trainer.initial_hyper, jax.random.key(0))
     held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
-    each = agent.plan.updates
+    each = trainer.agent.plan.updates
     return Update(
-        costs["flops"] / each, costs["bytes accessed"] / each, kernels // each, held, trainer.replay.width * 4
+        per_update(trainer).flops, costs["bytes accessed"] / each, kernels // each, held, trainer.replay.width * 4
     )
 
 
@@ -78,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     card, one = Card(), account(options.agent)
     here = options.members / options.cards
-    print(f"{options.agent}, batch {BATCH}, measured for one member and update: {one.flops / 1e6:.0f} MFLOP, "
+    print(f"{options.agent}, batch {BATCH}, for one member and update: {one.flops / 1e6:.0f} MFLOP, "
           f"{one.traffic / 1e6:.1f} MB moved, {one.kernels} kernels; {one.state / 1e6:.2f} MB of state, "
           f"{one.row} bytes for a step in replay")  # fmt: skip
     memory = here * (one.state + options.capacity * one.row)

@@ -19,7 +19,11 @@ from typing import Any
 import jax
 
 from covey.devices import PLATFORMS, devices, of_platform, seen
-from covey.errors import require
+from covey.errors import CoveyError, require
+from covey.install import install_command
+
+EXTRAS = {"gpu": "cuda12", "cuda": "cuda12", "tpu": "tpu"}
+"""The extras that install jax for a platform. For ROCm, jax has none that installs all it needs."""
 
 
 def use_headless_rendering() -> None:
@@ -87,15 +91,27 @@ def on_device(name: str) -> Iterator[None]:
     )
     if platform_name == "cpu" and not jax.config.jax_platforms:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_platforms", "cpu")  # has an effect before jax is in use: accelerators stay free
-    if not colon:
-        with jax.default_device(platform_name):
+    if name == "cpu":
+        with jax.default_device("cpu"):
             yield
         return
     request_acting_device()
-    found = of_platform(platform_name)
-    require(int(number) < len(found), f"There is no `device` {name}. jax sees {seen()}.")
-    with jax.default_device(found[int(number)]):
+    found = _devices_of(platform_name)
+    require(int(number or 0) < len(found), f"There is no `device` {name}. jax sees {seen()}.")
+    # jax has no default of the name cuda or rocm.
+    platform_name = {"cuda": "gpu", "rocm": "gpu"}.get(platform_name, platform_name)
+    with jax.default_device(found[int(number)] if colon else platform_name):
         yield
+
+
+def _devices_of(platform_name: str) -> list[Any]:
+    """Returns the devices of a platform; an error that says how to get them if there are none."""
+    try:
+        return of_platform(platform_name)
+    except CoveyError as error:
+        extra = EXTRAS.get(platform_name, "")
+        remedy = f", or install jax for it, with the extra {extra}:\n  {install_command(extra)}" if extra else "."
+        raise CoveyError(f"{error} Check the driver and the variable JAX_PLATFORMS{remedy}") from None
 
 
 def count_cores() -> int:

@@ -23,10 +23,7 @@ def of_platform(name: str) -> list[Any]:
     try:
         return jax.local_devices(backend=name)
     except RuntimeError:
-        raise CoveyError(
-            f"There is no `device` {name}. jax sees {seen()}. Is jax installed for it (as in pip install "
-            "'jax[cuda12]'), and does the variable JAX_PLATFORMS allow it?"
-        ) from None
+        raise CoveyError(f"There is no `device` {name}. jax sees {seen()}.") from None
 
 
 def seen() -> str:

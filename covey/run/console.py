@@ -24,6 +24,7 @@ from covey.hyper.names import by_name, field_of
 from covey.plots.live import Point, live_curve
 from covey.plots.style import short_number
 from covey.run.config_text import differences, flat, to_json
+from covey.run.limits import memory_plan, training_needs
 from covey.run.presets import Basis
 from covey.run.program import Program
 from covey.storage.folder import RunFolder
@@ -309,14 +310,17 @@ class _Cell:
         self.drawn = (len(self.points), time.monotonic())
 
 
-def _replay_memory(program: Program) -> str:
-    """Returns the memory of the replay, if a step takes more than a few numbers."""
+def _replay(program: Program) -> str:
+    """Describes the replay: its steps, and the memory of each if it holds images."""
     replay = program.loop.trainer.replay
-    if not replay.frames:
-        return ""
-    total = replay.record_bytes * replay.rows * replay.streams * program.loop.members
-    size = f"{total / 2**30:.3g} GiB" if total >= 2**30 else f"{total / 2**20:.2g} MiB"
-    return f" ({size}, {replay.record_bytes / 1000:.3g} kB a step)"
+    size = f" of {replay.record_bytes / 1000:.3g} kB" if replay.frames else ""
+    return f"replay {program.config.capacity:,} steps{size}"
+
+
+def _memory(program: Program) -> str:
+    """Says how much memory the training takes."""
+    loop = program.loop
+    return memory_plan(training_needs(program.config, loop.trainer, loop.members, loop.devices, loop.axis))
 
 
 def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Basis) -> None:
@@ -327,8 +331,9 @@ def introduce(program: Program, folder: RunFolder, reporter: Reporter, basis: Ba
     reporter.heading(f"{named}{config.algorithm} on {config.env}, {steps:,} steps, {_who(program)}")
     reporter.detail(
         f"environments {config.envs}, updates per step {config.updates_per_step:g}, warm-up "
-        f"{program.warmup * program.block_steps:,} steps, replay {config.capacity:,} steps{_replay_memory(program)}"
+        f"{program.warmup * program.block_steps:,} steps, {_replay(program)}"
     )
+    reporter.detail(_memory(program))
     if basis.recipe:
         recipe = find_recipe(config.algorithm, basis.recipe).recipe
         reporter.detail(f"recipe {basis.recipe}: {recipe.summary}{f' ({recipe.source})' if recipe.source else ''}")

@@ -111,11 +111,24 @@ def check_training(config: Any, trainer: Trainer, members: int, devices: int, ax
 
 
 class Need(NamedTuple):
-    """One use of memory: what for, how many bytes, and which option reduces it."""
+    """One use of memory: what for, how many bytes, and which option reduces it; and its name in the memory plan."""
 
     what: str
     size: float
     remedy: str
+    name: str = "rest"
+
+
+def memory_plan(needs: list[Need]) -> str:
+    """Returns a line with the estimated memory of a run, its parts, and the free memory where that is known."""
+    sizes: dict[str, float] = {}
+    for need in needs:
+        sizes[need.name] = sizes.get(need.name, 0.0) + need.size
+    parts = ", ".join(f"{name} {_mib(size)}" for name, size in sizes.items())
+    where = "" if local_devices()[0].platform == "cpu" else " on a device"
+    free = free_memory()
+    available = "" if free == math.inf else f" of {_mib(free)} free{where}"
+    return f"memory in MiB: about {_mib(sum(sizes.values()))}{available}; {parts}"
 
 
 def check_memory(needs: list[Need]) -> None:
@@ -131,6 +144,10 @@ def check_memory(needs: list[Need]) -> None:
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:,.1f} GiB"
+
+
+def _mib(size: float) -> str:
+    return f"{math.ceil(size / 2**20):,}"
 
 
 def training_needs(config: Any, trainer: Trainer, members: int, devices: int, axis: Axis) -> list[Need]:
@@ -151,11 +168,13 @@ def training_needs(config: Any, trainer: Trainer, members: int, devices: int, ax
             "the replay",
             float(members * replay.rows * replay.streams * replay.record_bytes),
             "Lower `capacity`, or train fewer `members` at once.",
+            "replay",
         ),
         Need(
             "weights and the optimisers' moments",
             sum(leaf.size * leaf.dtype.itemsize for leaf in agent) * members,
             "Use smaller or fewer networks, or train fewer `members` at once.",
+            "networks",
         ),
         Need(
             f"the {plan.batch_size:,} transitions of an update",
@@ -207,9 +226,10 @@ def _agent_state(trainer: Trainer) -> list[Any]:
 
 def free_memory() -> float:
     """Returns the free memory in bytes: of the first device, or on a CPU of the machine, container and process."""
-    stats = local_devices()[0].memory_stats()
-    on_device = stats and stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
-    return on_device or min(_machine(), _container(), _process())
+    stats = local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return min(_machine(), _container(), _process())
 
 
 def _machine() -> float:

@@ -11,9 +11,9 @@ from tests.architecture.source import MODULES, calls, imports, tree_of
 LAYERS = (
     "errors",
     "observation",
-    "types inputs",
+    "types inputs install",
     "devices",
-    "backend plugins signals install synonyms",
+    "backend plugins signals synonyms",
     "agent hyper nn envs",
     "agents replay",
     "training storage",

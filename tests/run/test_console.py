@@ -130,6 +130,8 @@ def test_what_a_run_says(tmp_path: Path, capsys):
     assert main(["train", "td3", *flags]) == 0
     out = capsys.readouterr().out
     assert out.startswith("my run: td3 on point, 1,200 steps, 2 seeds (0 to 1)")
+    (memory,) = re.findall(r"\n  memory in MiB: about \d+ of [\d,]+ free; replay \d+, networks \d+, rest \d+\n", out)
+    assert out.index(memory) < out.index("Compiling")
     assert (
         "evaluation every 400 steps: mean return of 2 seeds, 4 greedy episodes each [95 % interval over seeds]" in out
     )
@@ -237,6 +239,7 @@ def test_every_agent_fits_80_columns(name: str, population: dict[str, Any], monk
     config = default_config(name, env=LONG, **population).resolved()
     reporter, screen = terminal(80)
     introduce(build(config), RunFolder(Path(f"runs/{LONG}-{name}-0")), reporter, PLAIN)
+    assert "  memory in MiB: about " in screen.getvalue()
     reporter.start(123_456_789, 0)
     measures = [f"{each} -12345.67" for each in (*REGISTRY[name].progress, "repeated", "action_change")]
     value = mean_interval(np.array([-123_456.7, -23_456.7, -345_678.9]))

@@ -1,5 +1,7 @@
 """Limits: what no machine can do is refused before anything is compiled, and what runs is not."""
 
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from covey.cli import main
 from covey.errors import CoveyError
 from covey.run.config import default_config
+from covey.run.limits import Need, check_memory, memory_plan, training_needs
 from covey.run.policy import build_policy
 from covey.run.program import build
 
@@ -78,6 +81,51 @@ def test_memory_is_estimated_before_anything_is_compiled(options, free: float, m
         return
     with pytest.raises(CoveyError, match=message):
         build(config)
+
+
+class Accelerator:
+    """A device with a memory of its own, of which jax and others use a part."""
+
+    platform = "gpu"
+
+    def __init__(self, free: float) -> None:
+        self.free = free
+
+    def memory_stats(self) -> dict[str, int]:
+        return {"bytes_limit": int(80 * GIB), "bytes_in_use": int((80 - self.free) * GIB)}
+
+
+@pytest.mark.parametrize(
+    ("members", "devices", "free", "plan"),
+    [
+        (
+            1,
+            1,
+            2,
+            r"^memory in MiB: about 420 of 2,048 free on a device; replay 420, networks 1, rest 1$",
+        ),
+        (8, 4, 2, r"about 840 of 2,048 free on a device; replay 840"),
+        (8, 1, 2, r"need about 3\.3 GiB of memory, 3\.3 GiB of it for the replay, and 2\.0 GiB are free\. Lower `cap"),
+        (1, 1, 0, r"0\.0 GiB are free\. Lower `capacity`"),
+    ],
+)
+def test_the_memory_of_an_accelerator(members: int, devices: int, free: float, plan: str, monkeypatch):
+    """The part of the members that a device has, against what is free there and not on the host."""
+    config = default_config("td3", env="point", steps=20_000, agent=SMALL, capacity=10_000_000).resolved()
+    trainer = build(config).loop.trainer
+    monkeypatch.setattr("covey.run.limits.local_devices", lambda: [Accelerator(free)])
+    needs = training_needs(config, trainer, members, devices, "vmap")
+    if plan.endswith(("cap", "`capacity`")):
+        with pytest.raises(CoveyError, match=plan):
+            check_memory(needs)
+        return
+    check_memory(needs)
+    assert re.search(plan, memory_plan(needs))
+
+
+def test_where_the_free_memory_is_not_known(monkeypatch):
+    monkeypatch.setattr("covey.run.limits.free_memory", lambda: math.inf)
+    assert memory_plan([Need("the replay", 5e6, "", "replay")]) == "memory in MiB: about 5; replay 5"
 
 
 def test_a_policy_is_evaluated_where_its_training_would_not_fit(monkeypatch):

@@ -179,6 +179,7 @@ def test_a_longer_run_says_that_its_replay_is_short(tmp_path: Path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "newest 1,200 of 1,600 steps. To keep more, resume with --capacity 1600." in said
     assert "Resuming from step 1,200. The replay holds 1,200 of 1,200 steps." in said
+    assert said.index("memory in MiB: about ") < said.index("Resuming")
     assert main(["resume", str(out), "--steps", "2000", "--capacity", "2000"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "To keep more" not in said and "The replay holds 1,200 of 2,000 steps." in said
