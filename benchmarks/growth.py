@@ -29,7 +29,7 @@ from benchmarks.noise import ACTION, BATCH, OBS, Noise
 from benchmarks.quality import replace_generated
 from covey.callbacks import Event
 from covey.nn.parts import Networks, Torso
-from covey.plots.style import COLOURS, INK, empty_figure, style_axes, write_figure
+from covey.plots.style import COLOURS, INK, empty_figure, short_number, style_axes, write_figure
 from covey.replay import Replay
 from covey.storage.layout import pack, unpack
 from covey.storage.store import Store
@@ -293,6 +293,8 @@ def render(page: str, rows: list[dict[str, str]]) -> str:
 
 def draw(rows: list[dict[str, str]]) -> None:
     """Draws time and memory against each size, with logarithmic axes."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     figure = empty_figure(7.6, 10.0)
     shown = series(rows)
     order = list(AXES)
@@ -306,6 +308,9 @@ def draw(rows: list[dict[str, str]]) -> None:
                 shown_values = values / 1e6 if kind == "memory" else values * 1e3
                 axes.plot(sizes, shown_values, color=colour, linewidth=1.4, marker="o", markersize=3, label=label)
             axes.set(xscale="log", yscale="log")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+                axis.set_minor_formatter(NullFormatter())
             axes.set_xlabel(AXES[against], color=INK, fontsize=7)
             axes.set_ylabel("MB" if kind == "memory" else "ms", color=INK, fontsize=7)
             axes.set_title(f"{kind} against {against}", loc="left", color=INK, fontsize=8)
@@ -324,6 +329,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
+    os.environ["COVEY_CACHE"] = "off"  # compilation is measured
     for part in () if options.table else options.only:
         kept = [row for row in read_rows(FILE) if row["against"] != part]
         found = []
