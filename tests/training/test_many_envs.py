@@ -107,6 +107,7 @@ def test_windows_of_a_short_ring_are_uniform_over_4096_streams():
     np.testing.assert_array_equal(stream, np.broadcast_to(stream[:, :1], stream.shape))
     np.testing.assert_array_equal(row, row[:, :1] + np.arange(3))
     np.testing.assert_array_equal(np.unique(row[:, 0]), [2, 3, 4])
+    assert np.unique(stream).size == STREAMS
     counts = np.histogram2d(row[:, 0], stream[:, 0], bins=(3, STREAMS))[0]
     expected = 400_000 / counts.size
     assert abs(np.sum((counts - expected) ** 2 / expected) / counts.size - 1) < 0.05, "chi-square"
