@@ -523,13 +523,13 @@ def render(results: Results) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def replace_generated(page: str, text: str) -> str:
+def replace_generated(page: str, text: str, begin: str = BEGIN) -> str:
     """Returns the page with the text between its markers replaced."""
-    before, _, rest = page.partition(BEGIN)
+    before, _, rest = page.partition(begin)
     _, marker, after = rest.partition(END)
     if not marker:
-        raise ValueError(f"The page needs the markers {BEGIN} and {END}.")
-    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+        raise ValueError(f"The page needs the markers {begin} and {END}.")
+    return f"{before}{begin}\n\n{text}\n{END}{after}"
 
 
 def picture(task: str) -> str:

@@ -199,6 +199,13 @@ def _check_value(flag: str, text: str, option: Option) -> None:
     whole = _is_digits(text) or (_is_number(text) and float(text).is_integer())
     usage(word != "COUNT" or whole, f"{flag} must be a whole number, such as 20000, 20_000 or 2e4, not {text}.")
     usage(word != "FLOAT" or _is_number(text), f"{flag} must be a number, not {text}.")
+    if word == "RATIO":
+        from covey.run.config_text import parse_ratio
+
+        try:
+            parse_ratio([text])
+        except ValueError as error:
+            raise UsageError(f"{flag} {error}.") from None
     if word == SCHEDULE:
         from covey.hyper.schedule import parse_schedule
 

@@ -19,6 +19,7 @@ from covey.population.pbt import PBT
 from covey.run.config_text import (
     SHORTHANDS,
     Count,
+    Ratio,
     as_texts,
     check_names,
     expanded,
@@ -109,8 +110,9 @@ class RunConfig(Generic[AgentConfig, HyperText]):
     """Environments of each member."""
     warmup: Count = 1_000
     """Uniformly random steps before the first update."""
-    updates_per_step: float = 1.0
-    """Gradient updates per environment step."""
+    updates_per_step: Ratio = 1.0
+    """Gradient updates per environment step, as a number or a fraction: with --envs 1024, 8/1024 makes 8 after each
+    step of all environments."""
     capacity: Count = 0
     """Steps that the replay of each member holds; 0 means all steps of the run and of --replay, at most a million."""
     replay: str = ""

@@ -44,6 +44,28 @@ Count = Annotated[
 """A whole number that the command line also takes as 1e6."""
 
 
+def parse_ratio(texts: list[str]) -> float:
+    """Parses a number, also as a fraction such as 8/1024."""
+    above, slash, below = texts[0].partition("/")
+    try:
+        return float(above) / float(below) if slash else float(above)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"must be a number or a fraction, such as 0.25 or 8/1024, not {texts[0]!r}") from None
+
+
+Ratio = Annotated[
+    float,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="RATIO",
+        instance_from_str=parse_ratio,
+        is_instance=lambda x: isinstance(x, float),
+        str_from_instance=lambda x: [str(x)],
+    ),
+]
+"""A number that the command line also takes as a fraction."""
+
+
 NONE = "none"
 """The text of a hyper-parameter that is not given."""
 

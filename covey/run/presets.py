@@ -174,6 +174,17 @@ _MOUNTAIN = {
     "hyper": {"reward_scale": 0.1},
 }
 
+# A thousand environments, with few updates per step on large batches (docs/many-environments.md).
+_MANY = {
+    "steps": 2_000_000,
+    "envs": 1024,
+    "updates_per_step": 8 / 1024,
+    "warmup": 20_000,
+    "evaluations": 10,
+    "episodes": 64,
+    "agent": {"batch_size": 1024, "networks": _networks(128, 128)},
+}
+
 PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("td3", "pendulum"): {"steps": 10_000, "agent": _NORMED, "hyper": _TD3_NOISY},
     ("td3", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _TD3},
@@ -183,6 +194,7 @@ PRESETS: dict[tuple[str, str], dict[str, Any]] = {
     ("sac", "point"): {"steps": 8_000, "agent": _SMALL, "hyper": _SAC},
     ("sac", "reacher"): {"steps": 25_000, "agent": _SMALL, "hyper": _SAC | {"discount": 0.97}},
     ("sac", "cartpole-swingup"): {"steps": 30_000, "agent": _NORMED, "hyper": _SAC},
+    ("sac", "playground:CartpoleSwingup"): _MANY | {"hyper": _rates(1e-3) | {"tau": 0.02}},
     **{(name, "mountaincar"): _MOUNTAIN for name in ("taac", "taac-l", "taac-q")},
     **{(name, "pendulum"): {"steps": 10_000, "agent": _SMALL, "hyper": _SAC} for name in ("taac", "taac-l", "taac-q")},
     # The wall below the goal is a local optimum. Random actions that are held find the way around it in a long warm-up,

@@ -35,6 +35,10 @@ BLOCK_STEPS = 100
 """Environment steps in a block, roughly: enough to amortise its draws, few enough to stop almost anywhere."""
 HOST_STEPS = 50
 """The same for host environments, where the acting policy is up to two blocks old."""
+MOST_ROWS = 1_000
+"""Rows of an iteration at most."""
+ROUNDING = 1e-9
+"""Relative difference up to which a float `updates_per_step` is taken for a fraction, such as 1/3."""
 
 
 class Draws(NamedTuple):
@@ -278,7 +282,7 @@ def make_trainer(
         env: The environment, from `covey.envs.make` or your own.
         hyper: The agent's Hyper; each value is a number or a `Schedule`.
         envs: Environments per member.
-        updates_per_step: Gradient updates per environment step.
+        updates_per_step: Gradient updates per environment step. `8 / envs` makes 8 per step of all environments.
         capacity: Environment steps that the replay of a member holds.
         shared: Members learn from the replay of all members.
         warmup_mode: How the warm-up acts: "random", uniformly; or "sample", with the policy.
@@ -296,12 +300,7 @@ def make_trainer(
     """
     for name, value in (("envs", envs), ("capacity", capacity), ("updates_per_step", updates_per_step)):
         require(value > 0, f"`{name}` must be positive, not {value:g}.")
-    calls = Fraction(updates_per_step).limit_denominator(1000) * envs / agent.plan.updates
-    unroll, updates = calls.denominator, calls.numerator
-    require(
-        updates > 0 and unroll <= 1000,
-        f"`updates_per_step` {updates_per_step:g} can't be met exactly within 1,000 steps. Choose a rounder number.",
-    )
+    unroll, updates = _iteration(updates_per_step, envs, agent.plan.updates)
     if not isinstance(env, HostEnv):
         check_env(env)
     schedules = as_schedules(hyper)
@@ -325,6 +324,26 @@ def make_trainer(
         f"{least * envs}.",
     )
     return Trainer(agent, env, schedules, replay, envs, unroll, updates, iterations, metrics, shared, warmup_mode)
+
+
+def _iteration(updates_per_step: float, envs: int, updates: int) -> tuple[int, int]:
+    """Returns the fewest rows, and calls of `update` after them, that make exactly `updates_per_step` updates per step.
+
+    Args:
+        updates_per_step: Gradient updates per environment step.
+        envs: Environments.
+        updates: Gradient updates of one call.
+    """
+    asked = Fraction(updates_per_step) * envs / updates
+    calls = asked.limit_denominator(MOST_ROWS)
+    simpler = (asked.limit_denominator(rows) for rows in range(1, MOST_ROWS + 1))
+    close = next((each for each in simpler if abs(each - asked) <= 0.01 * asked), Fraction(1, MOST_ROWS))
+    require(
+        abs(calls - asked) <= ROUNDING * asked,
+        f"`updates_per_step` {updates_per_step:.10g} can't be met exactly within {MOST_ROWS:,} steps of each "
+        f"environment ({envs:,} environments, {updates} updates at once). Close to it is {close * updates / envs}.",
+    )
+    return calls.denominator, calls.numerator
 
 
 @lru_cache(maxsize=64)

@@ -46,6 +46,12 @@ def test_every_rate_and_every_network(name: str):
     assert default_config(name, lr=None, hidden=None) == default_config(name)
 
 
+@pytest.mark.parametrize(("text", "value"), [("8/1024", 8 / 1024), ("0.25", 0.25), ("1/3", 1 / 3), ("2e-3", 0.002)])
+def test_updates_per_step_may_be_a_fraction(text: str, value: float, started):
+    assert main(["train", "td3", "--env", "point", "--updates-per-step", text]) == 0
+    assert started[0].updates_per_step == value
+
+
 def test_they_win_over_a_preset_and_lose_to_the_option_itself():
     options = {"env": "pendulum", "lr": "linear:1e-3:1e-4", "hidden": 32, "hyper": {"critic_lr": 0.5}}
     config = preset_config("sac", **options, agent={"networks": {"actor": {"hidden": [8]}}})

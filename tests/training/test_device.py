@@ -141,7 +141,7 @@ def test_updates_per_step_are_exact(envs, per_step, delay, unroll, updates):
 def test_numbers_that_can_not_be_met_are_errors():
     with pytest.raises(CoveyError, match="`capacity` 1 does not hold"):
         small_trainer("td3", Point(), capacity=1)
-    with pytest.raises(CoveyError, match="rounder number"):
+    with pytest.raises(CoveyError, match="Close to it is 1/500"):
         small_trainer("td3", Point(), updates_per_step=0.0017)
     with pytest.raises(CoveyError, match="`envs` must be positive"):
         small_trainer("td3", Point(), envs=0)
