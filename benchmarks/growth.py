@@ -76,7 +76,7 @@ class Program:
         lowered = type(loop)._advance.lower(loop, loop.template(), jnp.int32(1), warmup=warmup)
         self.compiled = lowered.compile()
         self.compilation = time.perf_counter() - since
-        analysis = self.compiled.memory_analysis()
+        analysis: Any = self.compiled.memory_analysis()
         self.memory = analysis.argument_size_in_bytes + analysis.temp_size_in_bytes
         filled = loop.advance(loop.init(seed=0), -(-10 // trainer.block_rows), warmup=True)
         self.population: Any = filled
@@ -184,6 +184,7 @@ def checkpoints(rounds: int) -> Iterator[Row]:
         replay = population.replay._replace(written=jnp.int32(capacity))._asdict()
         tree = {"members": population.members, "replay": replay, "block": population.block}
         held: list[float] = []
+        size = 0
         for step in range(1, 1 + max(2, rounds // 2)):
             with tempfile.TemporaryDirectory() as folder:
                 store = Store(Path(folder) / "checkpoints", "step")

@@ -116,6 +116,6 @@ def test_windows_of_a_short_ring_are_uniform_over_4096_streams():
 def test_a_row_of_4096_streams_is_written_in_place():
     replay = Replay(100, STREAMS, observation=2, action_size=1)
     shapes = jax.eval_shape(replay.init), jax.eval_shape(lambda: numbered(0))
-    memory = jax.jit(replay.add, donate_argnums=0).lower(*shapes).compile().memory_analysis()
+    memory: Any = jax.jit(replay.add, donate_argnums=0).lower(*shapes).compile().memory_analysis()
     size = replay.rows * replay.streams * replay.record_bytes
     assert memory.alias_size_in_bytes >= size and memory.temp_size_in_bytes <= 2 * size / replay.rows
