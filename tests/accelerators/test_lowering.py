@@ -96,17 +96,17 @@ def test_recipes(recipe: str):
 
 
 def test_host_environments():
-    """What the learner's device runs. Acting has the CPU."""
+    """What the learner's device runs, and acting where it is not in NumPy."""
     loop = HostLoop(small_trainer("td3", envs.make("gymnasium:tests.host_tasks:Counted"), envs=2), 2, "vmap")
     population, trainer = loop.template(), loop.trainer
     learner = Learner(population.members._replace(world=()), population.replay)
     world = population.members.world
-    row = jax.ShapeDtypeStruct((2,), jnp.int32)
     keys = jax.eval_shape(loop.programs.step_keys, population.members.key, INDEX)
+    prepared = jax.eval_shape(partial(loop.programs.prepare, mode="sample"), learner.members.hyper, keys, INDEX)
+    actor = loop.programs.actor(learner.members.agent, "sample")
     acting = loop.programs.act.trace(
-        loop.programs, learner.members.agent, learner.members.hyper, world.memory, world.first, world.obs, keys, row,
-        mode="sample",
-    )  # fmt: skip
+        loop.programs, actor, world.memory, world.first, world.obs, prepared, INDEX, mode="sample"
+    )
     decision = acting.out_info
     flags = world.first
     rewards = jax.ShapeDtypeStruct(flags.shape, jnp.float32)
