@@ -82,7 +82,7 @@ class DeviceLoop:
     def advance(self, population: Population, blocks: int, warmup: bool = False) -> Population:
         """Trains for a number of blocks (see `Loop.advance`)."""
         run = partial(self._advance, warmup=warmup)
-        return over_devices(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, np.int32(blocks))
+        return over_devices(run, self.devices, (LAYOUT, WHOLE), LAYOUT)(population, jnp.int32(blocks))
 
     def lowered(self, warmup: bool) -> list[jax.stages.Lowered]:
         """Returns the program of `advance` (see `Loop.lowered`); nothing if several devices share the members."""
