@@ -1,6 +1,7 @@
 """Bad input: one paragraph that says what to do, an exit code that is not 0, nothing lost."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -313,7 +314,8 @@ def test_a_full_disk(tmp_path: Path):
     out = tmp_path / "run"
     arguments = ["train", "td3", *FLAGS, "--checkpoint-minutes", "0", "--out", str(out)]
     code = [sys.executable, "-c", LIMITED.format(size=20_000), *arguments]
-    stopped = subprocess.run(code, capture_output=True, text=True, check=False)
+    cache = os.environ | {"COVEY_CACHE": str(tmp_path / "cache")}  # jax leaves parts of programs in it
+    stopped = subprocess.run(code, capture_output=True, text=True, check=False, env=cache)
     assert stopped.returncode == 1, stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert "Free some space" in stopped.stderr and "covey resume" in stopped.stderr
