@@ -82,6 +82,7 @@ def test_members_one_after_the_other(members: int, shared: bool):
     assert_runs_on_accelerators(*chunk(small_trainer("td3", Point(), shared=shared), members, "map"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["crossq", "simba", "flash", "xqc"])
 def test_recipes(recipe: str):
     """The creation of a member and its update, at their full size: nothing is computed."""
