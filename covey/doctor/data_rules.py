@@ -158,11 +158,14 @@ def episodes_never_end(facts: Facts) -> Finding | None:
     curve = facts.curves.get("train/episodes", Curve(np.zeros(0), np.zeros((0, 1))))
     if not len(curve.values) or facts.progress < 1 or np.nansum(curve.values) > 0:
         return None
+    each = int(curve.steps[-1]) // facts.options.get("envs", 1)
     return Finding(
         "episodes_never_end",
         SERIOUS,
-        f"no training episode has ended in {curve.steps[-1]:,.0f} steps; the time limit is {facts.episode_length:,}",
-        "set a time limit with `episode_length`, so that start states are seen more than once",
+        f"no training episode has ended in {each:,} steps of each environment; the time limit is "
+        f"{facts.episode_length:,}",
+        "train longer (`steps`) or set a shorter time limit with `episode_length`, so that start states are seen more "
+        "than once",
     )
 
 
