@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.runs import FLAGS
 
 COUNTED = """
@@ -35,6 +37,7 @@ def compiled(cache: Path, *arguments: str) -> dict[str, int]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_each_program_is_compiled_once(tmp_path: Path):
     """Once in a process, although threads compile ahead; and never again for another seed, another folder or resume."""
     cache, out = tmp_path / "cache", tmp_path / "run"
