@@ -256,7 +256,7 @@ def exponent(sizes: np.ndarray, values: np.ndarray) -> float:
 
 
 def verdict(against: str, k: float) -> str:
-    """Returns an exponent in words."""
+    """Returns the name of an exponent, such as "constant"."""
     if k < CONSTANT:
         return "constant"
     if against in SQUARE and k > 1.2:
